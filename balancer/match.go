@@ -1,0 +1,172 @@
+package balancer
+
+import (
+	"context"
+	"crypto/rand"
+	"time"
+)
+
+// headsMatched is how many waiting tickets one round of matching looks at.
+const headsMatched = 16
+
+// NewID returns a random id of 26 characters (128 bits and more), for tickets and leases.
+func NewID() string { return rand.Text() }
+
+// kick asks the matcher to look at a pool. Heads just read may be handed on; nil or empty ones are read anew.
+func (d *Dispatcher) kick(model string, h *Heads) {
+	if h != nil && len(h.Tickets) == 0 {
+		d.mu.Lock()
+		d.fleet.SetQueued(model, 0)
+		d.mu.Unlock()
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.kickLocked(model, h)
+}
+
+func (d *Dispatcher) kickLocked(model string, h *Heads) {
+	d.kicks[model] = h
+	signal(d.kicked)
+}
+
+// runMatcher matches kicked pools, one at a time, until ctx ends.
+func (d *Dispatcher) runMatcher(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-d.kicked:
+		}
+		d.mu.Lock()
+		todo := d.kicks
+		d.kicks = make(map[string]*Heads)
+		d.mu.Unlock()
+		for model, heads := range todo {
+			d.match(ctx, model, heads)
+		}
+	}
+}
+
+// match grants free slots of a pool to its first waiting tickets, until a round grants nothing. An error ends it; the tick tries again.
+func (d *Dispatcher) match(ctx context.Context, model string, heads *Heads) {
+	const rounds = 64 // each grants at least one slot; the tick goes on beyond
+	for range rounds {
+		if heads == nil {
+			h, err := d.store.Heads(ctx, model, headsMatched)
+			if err != nil {
+				d.log.Debug("match: heads", "model", model, "error", err)
+				return
+			}
+			heads = &h
+		}
+		granted, err := d.matchRound(ctx, heads)
+		if err != nil {
+			d.log.Debug("match: assign", "model", model, "error", err)
+			return
+		}
+		if granted == 0 {
+			return
+		}
+		heads = nil
+	}
+}
+
+// matchRound decides for each head in order and commits.
+func (d *Dispatcher) matchRound(ctx context.Context, h *Heads) (granted int, err error) {
+	d.mu.Lock()
+	d.fleet.Correct(h.Model, h.Free, FreeListed, d.nowLocked())
+	d.fleet.SetQueued(h.Model, max(d.fleet.Queued(h.Model), len(h.Tickets)))
+	d.mu.Unlock()
+	if len(h.Free) == 0 {
+		return 0, nil
+	}
+	for i := range h.Tickets {
+		q := &h.Tickets[i]
+		d.mu.Lock()
+		choice := d.cfg.Rules.Choose(d.fleet, &q.Ticket, d.nowLocked())
+		d.mu.Unlock()
+		hold := choice.Verdict != Grant
+		if hold && !q.HeldSince.IsZero() {
+			continue // marked already
+		}
+		lease, err := d.store.Assign(ctx, d.cfg.Owner, q.ID, NewID(), choice.Candidates, hold)
+		if err != nil {
+			return granted, err
+		}
+		if lease == nil {
+			continue
+		}
+		granted++
+		d.assigned(ctx, *lease, q.Owner)
+	}
+	return granted, nil
+}
+
+// assigned follows a grant this gateway has committed.
+func (d *Dispatcher) assigned(ctx context.Context, l Lease, owner Owner) {
+	d.mu.Lock()
+	if owner != d.cfg.Owner {
+		d.fleet.Occupy(l.Replica, d.nowLocked().Add(l.Predicted))
+		d.mu.Unlock()
+		return
+	}
+	c := d.claims[l.Ticket]
+	delivered := c != nil && c.deliverLocked(l)
+	d.mu.Unlock()
+	if !delivered {
+		d.giveBack(ctx, l)
+	}
+}
+
+// receive takes an assignment another gateway has made for one of our tickets.
+func (d *Dispatcher) receive(ctx context.Context, l Lease) {
+	taken, err := d.store.Take(ctx, d.cfg.Owner, l.Ticket, l.ID)
+	if err != nil || !taken {
+		return // it goes back to the queue by itself, or a poll finds it again
+	}
+	d.mu.Lock()
+	c := d.claims[l.Ticket]
+	delivered := c != nil && c.deliverLocked(l)
+	d.mu.Unlock()
+	if !delivered {
+		d.giveBack(ctx, l)
+	}
+}
+
+// giveBack ends a lease whose caller has gone.
+func (d *Dispatcher) giveBack(ctx context.Context, l Lease) {
+	f := Finish{By: d.cfg.Owner, Ticket: l.Ticket, Lease: l.ID, Failed: true}
+	done, err := d.store.Finish(ctx, f)
+	if err != nil {
+		d.owe(f)
+		return
+	}
+	if done.Known && len(done.Heads.Tickets) > 0 {
+		d.kick(done.Heads.Model, &done.Heads)
+	}
+}
+
+// watchEmpty dooms claims whose pool has had no usable phone for too long.
+func (d *Dispatcher) watchEmpty() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := d.nowLocked()
+	usable := make(map[string]bool)
+	for i := range d.fleet.Snapshot().Views {
+		v := &d.fleet.Snapshot().Views[i]
+		if v.Usable(now) {
+			usable[v.Model] = true
+		}
+	}
+	for _, c := range d.claims {
+		switch {
+		case c.lease != nil || usable[c.ticket.Model]:
+			c.emptySince = time.Time{}
+		case c.emptySince.IsZero():
+			c.emptySince = now
+		case now.Sub(c.emptySince) >= d.cfg.EmptyWait:
+			c.doomLocked(ErrNoReplica)
+		}
+	}
+}
