@@ -15,7 +15,7 @@ type Rates struct {
 //
 // Each bucket is (amount + e·fallback) / (seconds + e): the prior counts as if it had been measured for e seconds. The fallback of a
 // bucket is what the other buckets measured together, else the configured prior, else the pool's (base).
-func (r Rules) Rates(v *View, base Speeds, now time.Time) Rates {
+func (r *Rules) Rates(v *View, base Speeds, now time.Time) Rates {
 	e := r.Evidence.Seconds()
 	prior := v.Prior
 	if prior.Prefill <= 0 {
@@ -64,7 +64,7 @@ type Prediction struct {
 func (p Prediction) Completion() time.Duration { return p.Wait + p.Service }
 
 // Predict estimates t on v at now; ends are the predicted ends of its occupied slots.
-func (r Rules) Predict(v *View, rates *Rates, ends []time.Time, t *Ticket, now time.Time) Prediction {
+func (r *Rules) Predict(v *View, rates *Rates, ends []time.Time, t *Ticket, now time.Time) Prediction {
 	busy := len(ends)
 	if free := v.Slots - t.Slots; busy > free {
 		busy = max(free, 0)
@@ -79,7 +79,7 @@ func (r Rules) Predict(v *View, rates *Rates, ends []time.Time, t *Ticket, now t
 }
 
 // Service is what a ticket would take on an idle v.
-func (r Rules) Service(v *View, rates *Rates, t *Ticket) time.Duration {
+func (r *Rules) Service(v *View, rates *Rates, t *Ticket) time.Duration {
 	return r.Predict(v, rates, nil, t, time.Time{}).Service
 }
 
@@ -87,13 +87,13 @@ func (r Rules) Service(v *View, rates *Rates, t *Ticket) time.Duration {
 func reference() *Ticket { return &Ticket{PromptTokens: 1000, OutputTokens: 50, Slots: 1} }
 
 // Fits reports whether v has the slots and the context for t at all.
-func (r Rules) Fits(v *View, t *Ticket) bool {
+func (r *Rules) Fits(v *View, t *Ticket) bool {
 	return v.Slots >= t.Slots && (v.Context == 0 || float64(t.PromptTokens)*r.FitDoubt < float64(v.Context))
 }
 
 // wait is the time until need slots of v are free. A slot past its predicted end is assumed to need as long again as it is late: the
 // longer a job overruns, the less its prediction is worth.
-func (r Rules) wait(v *View, ends []time.Time, need int, now time.Time) time.Duration {
+func (r *Rules) wait(v *View, ends []time.Time, need int, now time.Time) time.Duration {
 	missing := len(ends) + need - v.Slots
 	if missing <= 0 {
 		return 0

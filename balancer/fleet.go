@@ -17,6 +17,7 @@ type Fleet struct {
 	ends   [][]time.Time // parallel to snap.Views: predicted ends of occupied slots
 	slots  map[string]int
 	queued map[string]int
+	idle   []entrant // scratch of Choose
 }
 
 // NewFleet starts from a snapshot.
@@ -47,7 +48,7 @@ func NewFleet(r Rules, s *Snapshot) *Fleet {
 }
 
 // poolPrior is what an unknown phone of the pool is assumed to do: the lower quartile of the configured priors, else the fallback.
-func (r Rules) poolPrior(s *Snapshot, pool []int) Speeds {
+func (r *Rules) poolPrior(s *Snapshot, pool []int) Speeds {
 	var prefill, decode []float64
 	for _, i := range pool {
 		if p := s.Views[i].Prior.Prefill; p > 0 {
@@ -165,53 +166,4 @@ func (f *Fleet) PredictWait(t *Ticket, position int, now time.Time) time.Duratio
 		return 0
 	}
 	return first + seconds(float64(position)/perSecond)
-}
-
-// contest collects what Choose compares.
-type contest struct {
-	usable   int // replicas that are up at all
-	feasible int
-	idle     []entrant
-	best     entrant // lowest price, busy ones included
-}
-
-type entrant struct {
-	v   *View
-	p   Prediction
-	tie uint64
-}
-
-// enter evaluates the pool. Pass 0 admits ready replicas that have not failed the ticket, pass 1 suspect ones too, pass 2 also ready ones
-// that have failed it.
-func (f *Fleet) enter(c *contest, r Rules, t *Ticket, now time.Time, pass int) {
-	for _, i := range f.snap.byModel[t.Model] {
-		v := &f.snap.Views[i]
-		if !v.Usable(now) {
-			continue
-		}
-		c.usable++
-		if t.HasTried(v.ID) && (pass < 2 || v.State != Ready) {
-			continue
-		}
-		if pass < 1 && (v.State == Suspect || f.Avoid != nil && f.Avoid(v.ID)) {
-			continue
-		}
-		if !r.Fits(v, t) {
-			continue
-		}
-		p := r.Predict(v, &f.rates[i], f.ends[i], t, now)
-		if !v.EndsAt.IsZero() {
-			cautious := time.Duration(float64(p.Completion()) * (1 + r.EndDoubt))
-			if now.Add(cautious + r.EndReserve).After(v.EndsAt) {
-				continue
-			}
-		}
-		c.feasible++
-		if c.best.v == nil || p.Price < c.best.p.Price {
-			c.best = entrant{v: v, p: p}
-		}
-		if p.Wait == 0 {
-			c.idle = append(c.idle, entrant{v: v, p: p})
-		}
-	}
 }

@@ -36,7 +36,8 @@ type run struct {
 	attempts int
 	failed   []relay.Kind // of the attempts before the last, and the last if it failed
 	queued   time.Duration
-	began    bool // a phone has worked on the request
+	began    time.Time // of the last attempt
+	worked   bool      // a phone has worked on the request
 }
 
 // attempts tries phones until one has answered, the caller is content with an error, or nothing is left to try.
@@ -52,14 +53,14 @@ func (g *Gateway) attempts(ctx context.Context, claim *balancer.Claim, out *rela
 			return r
 		}
 		r.attempts++
-		r.replica = lease.Replica
+		r.replica, r.began = lease.Replica, time.Now()
 		out.Note("x-phonebank-replica", string(lease.Replica))
 		out.Note("x-phonebank-attempts", strconv.Itoa(r.attempts))
 		out.Note("x-phonebank-queue-ms", strconv.FormatInt(r.queued.Milliseconds(), 10))
 
 		r.last = g.try(ctx, lease, out, p, empty > 0)
 		r.attempt = g.aftermath(lease, r.last)
-		r.began = r.began || r.last.Phase >= relay.Prefill
+		r.worked = r.worked || r.last.Phase >= relay.Prefill
 		if r.last.Kind == relay.Done {
 			return r
 		}
@@ -158,12 +159,12 @@ func breakerError(r relay.Result, e health.Evidence) error {
 // settlement is what the key pays: what was counted, what was streamed before the caller left, nothing when we failed.
 func (r run) settlement(t balancer.Ticket) balancer.Settlement {
 	used := r.last.Usage.PromptTokens + r.last.Usage.CompletionTokens
-	if r.last.Usage.PromptTokens == 0 && r.began {
+	if r.last.Usage.PromptTokens == 0 && r.worked {
 		used += t.PromptTokens
 	}
 	v := judge(r.err)
 	switch {
-	case r.err == nil, v.outcome == account.Cancelled, v.outcome == account.TimedOut, v.outcome == account.Truncated:
+	case r.err == nil, v.outcome == account.Cancelled, v.outcome == account.Timeout, v.outcome == account.Truncated:
 		return balancer.Settlement{Tokens: used}
 	case v.public != nil && v.public.Status < http.StatusInternalServerError:
 		return balancer.Settlement{}
@@ -172,25 +173,37 @@ func (r run) settlement(t balancer.Ticket) balancer.Settlement {
 	}
 }
 
-// book tells the caller how it ended, if that is still to be told, and closes the record.
-func (g *Gateway) book(ctx context.Context, out *relay.Delivery, rec account.Record, r run) {
+// tell ends the answer of a request that failed.
+func (g *Gateway) tell(out *relay.Delivery, r run) {
+	if r.err == nil {
+		return
+	}
+	if v := judge(r.err); v.public != nil {
+		out.Fail(v.public, func(h http.Header) { setRetryHeaders(h, v) })
+	}
+}
+
+// record completes the record of a request that was admitted.
+func (r run) record(rec account.Record, start time.Time) account.Record {
 	rec.Attempts, rec.Replica, rec.Queue = r.attempts, string(r.replica), r.queued
-	rec.FirstToken, rec.Started = r.last.FirstToken, rec.Started
-	rec.PromptTokens, rec.CompletionTokens, rec.CachedTokens = r.last.Usage.PromptTokens, r.last.Usage.CompletionTokens, r.last.Usage.CachedTokens
+	if r.last.FirstToken > 0 {
+		rec.FirstToken = r.began.Sub(start) + r.last.FirstToken
+	}
+	u := r.last.Usage
+	rec.PromptTokens, rec.CompletionTokens, rec.CachedTokens = u.PromptTokens, u.CompletionTokens, u.CachedTokens
 	for _, k := range r.failed {
-		rec.Failed = append(rec.Failed, k.String())
+		rec.Kinds = append(rec.Kinds, k.String())
 	}
 	rec.Outcome, rec.Status = account.OK, http.StatusOK
 	if r.err != nil {
 		v := judge(r.err)
 		rec.Outcome, rec.Err, rec.Status = v.outcome, r.err, statusClientClosed
 		if v.public != nil {
-			out.Fail(v.public, func(h http.Header) { setRetryHeaders(h, v) })
 			rec.Status, rec.ErrorCode = v.public.Status, v.public.Code
 		}
 	}
-	rec.Total = time.Since(rec.Started)
-	g.Book.Finish(ctx, rec)
+	rec.Total = time.Since(start)
+	return rec
 }
 
 // statusClientClosed stands in the log where the caller had gone before any status; it is never sent.

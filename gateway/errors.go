@@ -65,7 +65,7 @@ func judge(err error) verdict {
 	case errors.Is(err, auth.ErrMalformed), errors.Is(err, auth.ErrInvalid):
 		return verdict{public: openai.InvalidAPIKey(), outcome: account.Unauthorized}
 	case errors.Is(err, errDeadline):
-		return verdict{public: openai.Timeout("The request did not finish within the time given in x-phonebank-timeout."), outcome: account.TimedOut}
+		return verdict{public: openai.Timeout("The request did not finish within the time given in x-phonebank-timeout."), outcome: account.Timeout}
 	case errors.Is(err, errQueueFull):
 		return verdict{public: openai.Overloaded(retryFull, "Too many requests are waiting for this model. Try again shortly, or add phones."), outcome: account.RefusedFull}
 	case errors.Is(err, balancer.ErrPatience):
@@ -75,7 +75,7 @@ func judge(err error) verdict {
 	case errors.Is(err, balancer.ErrHopeless):
 		return verdict{public: openai.Overloaded(retryHopeless, "No phone of this model has enough time left in its deployment, or enough slots, for a request of this size. Try a smaller one."), outcome: account.NoReplica}
 	case errors.Is(err, balancer.ErrDraining):
-		return verdict{public: openai.Overloaded(retryAway, "This gateway is stopping. Send the request again; another one takes it."), outcome: account.RefusedFull}
+		return verdict{public: openai.Overloaded(retryAway, "This gateway is stopping. Send the request again; another one takes it."), outcome: account.Unavailable}
 	case errors.Is(err, balancer.ErrUnavailable), errors.Is(err, balancer.ErrLost):
 		return verdict{public: openai.Overloaded(retryAway, "The gateway cannot reach its shared state at the moment. Nothing was started; try again shortly."), outcome: account.Unavailable}
 	}

@@ -43,7 +43,8 @@ const batchTokens = 512
 // aftermath is what an attempt leaves on its phone: how long the slot may still be at work, and what was learned of its speed.
 func (g *Gateway) aftermath(l balancer.Lease, r relay.Result) balancer.Attempt {
 	a := balancer.Attempt{
-		Failed:  r.Kind != relay.Done && r.Kind != relay.Caller && r.Kind != relay.Cancelled && r.Kind != relay.Busy,
+		// A busy phone too: the choice would hold the request for it as long as it is the fastest, and be turned away again.
+		Failed:  r.Kind != relay.Done && r.Kind != relay.Caller && r.Kind != relay.Cancelled,
 		Samples: samplesOf(r),
 	}
 	if r.Phase == relay.Connecting && r.Kind != relay.Done {

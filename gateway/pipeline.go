@@ -20,39 +20,40 @@ import (
 
 // serve is the way every request takes, top to bottom.
 func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, ep openai.Endpoint) {
-	rec := account.Record{RequestID: newRequestID(), Route: ep.String(), Started: time.Now()}
+	start := time.Now()
+	rec := account.Record{RequestID: newRequestID(), Route: "/v1/" + ep.String()}
 	w.Header().Set("x-request-id", rec.RequestID)
 
 	head, who, err := g.read(w, r, ep)
 	rec.KeyID = who.KeyID
 	if err != nil {
-		g.refuse(w, r, rec, err)
+		g.refuse(w, r, start, rec, err)
 		return
 	}
-	rec.Model, rec.Stream = head.Model, head.Stream
-
 	ctx, cancel, err := deadline(r)
 	defer cancel()
 	if err != nil {
-		g.refuse(w, r, rec, err)
+		g.refuse(w, r, start, rec, err)
 		return
 	}
 	ticket, model, err := g.ticket(who, head, r.Header)
 	if err != nil {
-		g.refuse(w, r, rec, err)
+		g.refuse(w, r, start, rec, err)
 		return
 	}
-	rec.Class, rec.EstimatedPrompt = ticket.Class.String(), ticket.PromptTokens
+	rec.Model, rec.Stream = model.ID, head.Stream
+	rec.Class, rec.EstimatedPrompt = ticket.Class, ticket.PromptTokens
 
 	claim, err := g.admit(ctx, w.Header(), who, head, ticket)
 	if err != nil {
-		g.refuse(w, r, rec, err)
+		g.refuse(w, r, start, rec, err)
 		return
 	}
-	out := relay.NewDelivery(w, head, model.ID, rec.Started, g.cfg.Clocks)
+	out := relay.NewDelivery(w, head, model.ID, start, g.cfg.Clocks)
 	run := g.answer(ctx, claim, out, plan{head: head, model: model})
+	g.tell(out, run)
 	claim.End(ctx, run.attempt, run.settlement(ticket))
-	g.book(ctx, out, rec, run)
+	g.Book.Finish(ctx, run.record(rec, start))
 }
 
 // read finds out who is calling and what is asked. The caller is known before the body is looked at.
@@ -218,9 +219,9 @@ func status(s balancer.Status, out *relay.Delivery) string {
 }
 
 // refuse answers a request that never got to the queue.
-func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, rec account.Record, err error) {
+func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, start time.Time, rec account.Record, err error) {
 	v := judge(causeOf(r.Context(), err))
-	rec.Outcome, rec.Err = v.outcome, err
+	rec.Outcome, rec.Err, rec.Status = v.outcome, err, statusClientClosed
 	if v.public != nil {
 		setRetryHeaders(w.Header(), v)
 		body := v.public.Body()
@@ -230,7 +231,7 @@ func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, rec account.Rec
 		_, _ = w.Write(body) // the caller may have gone
 		rec.Status, rec.ErrorCode = v.public.Status, v.public.Code
 	}
-	rec.Total = time.Since(rec.Started)
+	rec.Total = time.Since(start)
 	g.Book.Finish(r.Context(), rec)
 }
 
@@ -239,8 +240,10 @@ func causeOf(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() == nil {
 		return err
 	}
-	if cause := context.Cause(ctx); cause == errDeadline {
-		return errDeadline
+	switch cause := context.Cause(ctx); cause {
+	case errDeadline, balancer.ErrDraining:
+		return cause
+	default:
+		return errCallerGone
 	}
-	return errCallerGone
 }

@@ -84,12 +84,12 @@ func get(ctx context.Context, t Target, address string, header http.Header) ([]b
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	resp, err := client.Do(req)
 	if err != nil {
-		return nil, transportVerdict(err)
+		return nil, transportVerdict(t, err)
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	closeErr := resp.Body.Close()
 	if err = errors.Join(err, closeErr); err != nil {
-		return nil, transportVerdict(err)
+		return nil, transportVerdict(t, err)
 	}
 	path := req.URL.Path
 	if len(body) > maxAnswer {
@@ -121,10 +121,11 @@ func statusVerdict(resp *http.Response, path string, object bool) verdict {
 
 // transportVerdict judges a probe without an answer. Reasons are from a closed list: an error's own text names ports, and a reason that
 // changes with every probe would be written with every probe.
-func transportVerdict(err error) verdict {
+func transportVerdict(t Target, err error) verdict {
 	v := verdict{kind: Unreachable}
 	netErr, isNet := errors.AsType[net.Error](err)
 	_, badCertificate := errors.AsType[*tls.CertificateVerificationError](err)
+	badCertificate = badCertificate || t.WrongIdentity != nil && t.WrongIdentity(err)
 	_, badName := errors.AsType[*net.DNSError](err)
 	switch {
 	case badCertificate:

@@ -19,6 +19,10 @@ type Target struct {
 	Engine balancer.Engine
 	Model  string       // the name the phone is expected to use; empty: any
 	Client *http.Client // its transport bounds connect and handshake; redirects are not followed whatever it says
+
+	// WrongIdentity tells an error of Client that means "the phone is not who it should be", such as a pin that does not match, from one that
+	// means "nobody is there". Nil: only failed certificate verification does.
+	WrongIdentity func(error) bool
 }
 
 // ProberConfig configures a Prober. The zero value of a field means its default.
@@ -98,31 +102,11 @@ func NewProber(reporter *Reporter, targets func(balancer.ReplicaID) (Target, boo
 func (p *Prober) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	free := make(chan struct{}, p.cfg.Concurrency)
+	busy := make(chan struct{}, p.cfg.Concurrency)
 	ticker := time.NewTicker(max(p.cfg.Interval/10, 10*time.Millisecond))
 	defer ticker.Stop()
 	for {
-		// Only as many as can start now: a booked probe that waits here would be late for everybody.
-		for {
-			limit := cap(free) - len(free)
-			if limit == 0 {
-				break
-			}
-			due, err := p.reporter.store.Due(ctx, p.cfg.Interval, limit)
-			if err != nil {
-				p.log.Debug("probes due", "error", err)
-				break
-			}
-			for _, id := range due {
-				free <- struct{}{}
-				wg.Go(func() {
-					defer func() { <-free }()
-					p.probe(ctx, id)
-				})
-			}
-			if len(due) < limit {
-				break
-			}
+		for p.startDue(ctx, &wg, busy) {
 		}
 		select {
 		case <-ctx.Done():
@@ -130,6 +114,28 @@ func (p *Prober) Run(ctx context.Context) error {
 		case <-ticker.C:
 		}
 	}
+}
+
+// startDue starts the probes that are due, and reports whether there may be more. It books only as many as can start now: one that had to
+// wait here would be late for everybody.
+func (p *Prober) startDue(ctx context.Context, wg *sync.WaitGroup, busy chan struct{}) (more bool) {
+	limit := cap(busy) - len(busy)
+	if limit == 0 || ctx.Err() != nil {
+		return false
+	}
+	due, err := p.reporter.store.Due(ctx, p.cfg.Interval, limit)
+	if err != nil {
+		p.log.Debug("probes due", "error", err)
+		return false
+	}
+	for _, id := range due {
+		busy <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-busy }()
+			p.probe(ctx, id)
+		})
+	}
+	return len(due) == limit
 }
 
 // probe is one turn of one phone.

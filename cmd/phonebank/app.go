@@ -50,7 +50,7 @@ func newApp(ctx context.Context, cfg *Config, log *slog.Logger) (_ *app, err err
 	if a.tel, err = telemetry.New(ctx, telemetry.Config{Service: "phonebank", Version: version()}); err != nil {
 		return nil, err
 	}
-	book, err := account.New(a.tel.Meter(), log, account.Config{Models: modelIDs(cfg), Fleet: a.fleetStats})
+	book, err := account.New(a.tel.Meter(), log, a.fleet)
 	if err != nil {
 		return nil, err
 	}
@@ -128,14 +128,20 @@ func (a *app) buildAdmin() error {
 	if err != nil {
 		return fmt.Errorf("admin: %w", err)
 	}
-	handler := admin.New(admin.Config{
-		Listen:  a.cfg.Admin.Listen,
-		Auth:    operators,
-		Metrics: a.tel.Handler(),
-		Fleet:   a.room,
-		Ready:   a.ready,
-		Log:     a.log,
+	handler, err := admin.New(admin.Config{
+		Listen:    a.cfg.Admin.Listen,
+		Operators: operators,
+		Fleet:     a.room,
+		Log:       a.log,
+		Ready:     a.checks,
+		Metrics:   a.tel.Handler(),
+		About: func(id balancer.ReplicaID) admin.About {
+			return admin.About{Resting: a.breakers.Resting(id)}
+		},
 	})
+	if err != nil {
+		return fmt.Errorf("admin: %w", err)
+	}
 	a.admin = newServer(handler, a.log)
 	return nil
 }
@@ -168,6 +174,14 @@ func (a *app) ready() error {
 		return errors.New("shared state is not reachable")
 	}
 	return nil
+}
+
+// checks is ready for operators.
+func (a *app) checks(context.Context) []admin.Check {
+	return []admin.Check{
+		{Name: "serving", OK: !a.gateway.Stopping()},
+		{Name: "redis", OK: a.store.Healthy(), Detail: a.store.State()},
+	}
 }
 
 // run serves until ctx ends, then stops: not ready and no new work, streams finish up to the drain time, the rest is cut with an honest

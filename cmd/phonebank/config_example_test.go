@@ -93,7 +93,7 @@ func TestExampleTellsTheDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"Listen", "Limits", "Queue", "CommitAfter", "DrainTimeout", "Health", "Log"} {
+	for _, name := range []string{"Listen", "Limits", "Queue", "CommitAfter", "DrainTimeout", "TimeFactor", "Health", "Log"} {
 		got := reflect.ValueOf(*example).FieldByName(name).Interface()
 		want := reflect.ValueOf(*defaults).FieldByName(name).Interface()
 		if !reflect.DeepEqual(got, want) {

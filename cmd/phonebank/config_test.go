@@ -62,6 +62,7 @@ func TestMinimalFileGetsEveryDefault(t *testing.T) {
 		}},
 		CommitAfter:  10 * time.Second,
 		DrainTimeout: 30 * time.Second,
+		TimeFactor:   1,
 		Health:       HealthConfig{Interval: 5 * time.Second, Timeout: 4 * time.Second},
 		Log:          LogConfig{Format: "json", Level: "info"},
 	}

@@ -25,7 +25,7 @@ var (
 const badID = "is not a name; use 1 to 64 of A-Z a-z 0-9 . _ : -"
 
 func (c *Config) validate(f *collector) {
-	if validListen(f, "listen", c.Listen) && c.Listen == c.Admin.Listen {
+	if validListen(f, "listen", c.Listen) && c.Listen == c.Admin.Listen && !strings.HasSuffix(c.Listen, ":0") { // port 0: the system picks two
 		f.add("admin.listen", "is the same as listen; operators need an address of their own")
 	}
 	c.Admin.validate(f)
@@ -38,6 +38,9 @@ func (c *Config) validate(f *collector) {
 	}
 	c.Queue.validate(f)
 	c.Health.validate(f)
+	if c.TimeFactor <= 0 || c.TimeFactor > 1000 {
+		f.add("time_factor", "is out of range; want more than 0 and at most 1000, and 1 for real phones")
+	}
 	oneOf(f, "log.format", c.Log.Format, "json", "text")
 	oneOf(f, "log.level", c.Log.Level, "debug", "info", "warn", "error")
 }

@@ -66,7 +66,7 @@ func validReplicas(f *collector, replicas []Replica, models map[string]int) {
 		path := fmt.Sprintf("replicas[%d]", i)
 		validID(f, path, r.ID, ids, i)
 		if r.validURL(f, path) {
-			target := strings.TrimSuffix(r.URL, "/") + " " + r.Model
+			target := strings.TrimSuffix(strings.TrimSuffix(r.URL, "/"), "/v1") + " " + r.Model
 			if first, taken := targets[target]; taken {
 				f.add(path+".url", "is the same phone and model as replicas[%d]; to use more of it, raise slots there", first)
 			} else {
@@ -93,8 +93,6 @@ func (r Replica) validURL(f *collector, path string) bool {
 		f.add(path, "holds a user name; a phone's credential goes into key")
 	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
 		f.add(path, "ends in a query or a fragment; remove it")
-	case strings.HasSuffix(strings.TrimSuffix(u.Path, "/"), "/v1"):
-		f.add(path, "ends in /v1; remove that, the gateway adds it")
 	case u.Scheme == "http" && !isLoopback(u.Hostname()) && !r.TLS.Insecure:
 		f.add(path, "would send prompts and the key in the clear; use https, or tls: {insecure: true} if that is meant")
 	default:

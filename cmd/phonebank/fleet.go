@@ -21,14 +21,6 @@ import (
 
 // The functions here translate the configuration into what each room wants.
 
-func modelIDs(cfg *Config) []string {
-	ids := make([]string, 0, len(cfg.Models))
-	for _, m := range cfg.Models {
-		ids = append(ids, m.ID)
-	}
-	return ids
-}
-
 func modelsOf(cfg *Config) []gateway.Model {
 	var models []gateway.Model
 	for _, m := range cfg.Models {
@@ -158,10 +150,15 @@ func (a *app) missing() bool {
 	return false
 }
 
-// fleetStats is what the metrics show of the fleet.
-func (a *app) fleetStats() account.FleetStats {
+// fleet is what the metrics show of the fleet.
+func (a *app) fleet() account.Fleet {
 	if a.room == nil {
-		return account.FleetStats{}
+		return account.Fleet{} // scraped before everything was built
 	}
-	return account.StatsOf(a.room.Snapshot(), a.room.Rates, a.store.Healthy())
+	snap := a.room.Snapshot()
+	f := account.FleetOf(snap, a.room.Rates)
+	f.Waiting, f.Running = a.room.Load()
+	f.Age = a.room.Now().Sub(snap.At)
+	f.RedisUp = a.store.Healthy()
+	return f
 }

@@ -24,7 +24,7 @@ func (c *serveCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	log, err := telemetry.NewLogger(os.Stderr, cfg.Log.Format, cfg.Log.Level)
+	log, err := telemetry.NewLogger(os.Stderr, telemetry.Format(cfg.Log.Format), cfg.Log.Level)
 	if err != nil {
 		return err
 	}

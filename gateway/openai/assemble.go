@@ -3,6 +3,7 @@ package openai
 import (
 	"bytes"
 	"errors"
+	"math"
 	"slices"
 	"strconv"
 	"unicode/utf8"
@@ -61,14 +62,15 @@ func (a *Assembler) Add(data []byte) error {
 	}
 	for i := range o.members {
 		m := &o.members[i]
+		value := data[m.start:m.end] // not o.raw: the members then stay on the stack
 		switch string(m.key) {
 		case "choices":
 			if m.kind == kindArray {
-				a.addChoices(o.raw(m))
+				a.addChoices(value)
 			}
 		case "object", "prompt_progress": // only streams have these
 		default:
-			a.size += a.top.keep(m.key, o.raw(m))
+			a.size += a.top.keep(m.key, value)
 		}
 	}
 	if a.size > a.limit {
@@ -99,12 +101,12 @@ func (a *Assembler) addChoice(raw []byte, position int) {
 	}
 	index := position // MNN sends none
 	if m := o.find("index"); m != nil && m.kind == kindNumber {
-		index = toInt(o.raw(m))
+		index = toInt(raw[m.start:m.end])
 	}
 	c := a.choice(index)
 	for i := range o.members {
 		m := &o.members[i]
-		a.size += c.add(a.endpoint, m, o.raw(m))
+		a.size += c.add(a.endpoint, m.key, m.kind, raw[m.start:m.end])
 	}
 }
 
@@ -172,6 +174,9 @@ func (f *fields) keep(name, raw []byte) int {
 		grown := len(raw) - len(g.raw)
 		g.raw = append(g.raw[:0], raw...)
 		return grown
+	}
+	if len(*f) >= maxMembers {
+		return math.MaxInt32 // over any limit
 	}
 	*f = append(*f, field{name: string(name), raw: bytes.Clone(raw)})
 	return len(name) + len(raw) + 48

@@ -64,27 +64,27 @@ func (j *joined) appendString(dst []byte) []byte {
 }
 
 // add takes one member of a choice and returns how many bytes more are held.
-func (c *choice) add(ep Endpoint, m *member, raw []byte) int {
-	switch string(m.key) {
+func (c *choice) add(ep Endpoint, key []byte, k kind, raw []byte) int {
+	switch string(key) {
 	case "index":
 		return 0
 	case "finish_reason":
-		if m.kind == kindString && len(raw) > 2 { // mnncli sends "" until the end
+		if k == kindString && len(raw) > 2 { // mnncli sends "" until the end
 			c.finish = bytes.Clone(raw)
 		}
 		return 0
 	case "delta", "message":
-		if ep == ChatCompletions && m.kind == kindObject {
+		if ep == ChatCompletions && k == kindObject {
 			return c.addDelta(raw)
 		}
 	case "text":
 		if ep == Completions {
-			return c.text.add(m.kind, raw)
+			return c.text.add(k, raw)
 		}
 	case "logprobs":
-		return c.addLogprobs(m.kind, raw)
+		return c.addLogprobs(k, raw)
 	}
-	return c.extra.keep(m.key, raw)
+	return c.extra.keep(key, raw)
 }
 
 func (c *choice) addDelta(raw []byte) (grown int) {
@@ -95,7 +95,7 @@ func (c *choice) addDelta(raw []byte) (grown int) {
 	}
 	for i := range o.members {
 		m := &o.members[i]
-		value := o.raw(m)
+		value := raw[m.start:m.end]
 		switch string(m.key) {
 		case "role":
 			if m.kind == kindString && c.role == nil {

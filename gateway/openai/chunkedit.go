@@ -31,24 +31,26 @@ func AppendChunk(dst, data []byte, e ChunkEdits) []byte {
 	if err != nil || len(o.members) == 0 {
 		return append(dst, data...)
 	}
-	return o.edit(dst, &e)
+	return appendEdited(dst, data, o.members, &e)
 }
 
-// edit is splice for a fixed set of members, without building ops: it runs
-// for every token.
-func (o *object) edit(dst []byte, e *ChunkEdits) []byte {
-	dst = append(dst, o.data[:o.members[0].at]...)
+// appendEdited is splice for a fixed set of members, without building ops: it
+// runs for every token. It takes the object apart because its array of members
+// then stays on the caller's stack.
+func appendEdited(dst, data []byte, members []member, e *ChunkEdits) []byte {
+	dst = append(dst, data[:members[0].at]...)
 	written := false
-	for i := range o.members {
-		m := &o.members[i]
+	for i := range members {
+		m := &members[i]
 		if e.drops(m) {
 			continue
 		}
 		if written {
-			dst = append(dst, o.data[o.members[i-1].end:m.at]...)
+			dst = append(dst, data[members[i-1].end:m.at]...)
 		}
 		written = true
-		dst = append(dst, o.data[m.at:m.start]...)
+		dst = append(dst, data[m.at:m.start]...)
+		raw := data[m.start:m.end]
 		switch key := string(m.key); {
 		case key == "model" && e.Model != "":
 			dst = appendQuoted(dst, e.Model)
@@ -57,12 +59,12 @@ func (o *object) edit(dst []byte, e *ChunkEdits) []byte {
 		case key == "created" && e.Created != 0:
 			dst = strconv.AppendInt(dst, e.Created, 10)
 		case key == "usage" && e.Usage != nil && m.kind == kindObject:
-			dst = appendUsage(dst, o.raw(m), e.Usage)
+			dst = appendUsage(dst, raw, e.Usage)
 		default:
-			dst = append(dst, o.raw(m)...)
+			dst = append(dst, raw...)
 		}
 	}
-	return append(dst, o.data[o.members[len(o.members)-1].end:]...)
+	return append(dst, data[members[len(members)-1].end:]...)
 }
 
 func (e *ChunkEdits) drops(m *member) bool {

@@ -1,9 +1,11 @@
 package openai
 
-// maxMembers bounds the members of a top-level object. A chat request has
-// about forty; without a bound a 10 MiB body could hold a million of them,
-// each costing a record.
+// maxMembers bounds the members of an object that is taken apart. A chat
+// request has about forty; without a bound a 10 MiB body could hold a million
+// of them, each costing a record.
 const maxMembers = 1024
+
+const tooManyMembers = "too many members in an object"
 
 // member is where one member of an object stands.
 type member struct {
@@ -36,7 +38,7 @@ func (o *object) find(name string) *member {
 // parseStrict reads a caller's JSON text, which must be one object without
 // duplicate members. Errors carry the member they are in.
 func parseStrict(data []byte) (object, *syntaxError) {
-	o := object{data: data}
+	o := object{data: data, members: make([]member, 0, 16)}
 	s := scanner{data: data}
 	var inside []byte
 	var seen map[string]struct{}
@@ -45,7 +47,7 @@ func parseStrict(data []byte) (object, *syntaxError) {
 		switch {
 		case len(o.members) >= maxMembers:
 			s.pos = at
-			return s.fail("too many members in the top-level object")
+			return s.fail(tooManyMembers)
 		case duplicate(o.members, &seen, key):
 			s.pos = at
 			return s.fail("member given twice")
@@ -75,6 +77,9 @@ func parseLax(data []byte, buf []member) (object, *syntaxError) {
 	s := scanner{data: data, lax: true}
 	o.members = buf
 	s.root(&o, func(key []byte, at int) bool {
+		if len(o.members) >= maxMembers {
+			return s.fail(tooManyMembers)
+		}
 		start := s.pos
 		k := s.kind()
 		if !s.skip() {

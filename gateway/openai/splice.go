@@ -2,8 +2,8 @@ package openai
 
 import "encoding/json"
 
-// Field is one member to put into a request. Raw must be one valid JSON value;
-// it is inserted as it is. An empty Raw means null.
+// Field is one member to put into a request. Name must be UTF-8 and Raw one
+// valid JSON value; it is inserted as it is. An empty Raw means null.
 type Field struct {
 	Name string
 	Raw  json.RawMessage

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -101,7 +102,7 @@ func FuzzSplice(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte, model string, value []byte, name string, usage bool) {
 		h, err := ParseHead(ChatCompletions, body)
-		if err != nil || !json.Valid(value) || tooDeep(value) {
+		if err != nil || !json.Valid(value) || tooDeep(value) || !utf8.ValidString(name) {
 			return
 		}
 		e := Edits{Model: model, IncludeUsage: usage, Drop: []string{"id_slot", name},

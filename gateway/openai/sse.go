@@ -73,6 +73,7 @@ type splitter struct {
 	start   int // first byte of the event being collected
 	line    int // first byte of the line being collected
 	scanned int
+	lf      int // see nextLF
 	eof     bool
 
 	fields   bool // the event has a line that is no comment
@@ -158,18 +159,14 @@ func (p *splitter) next() (end int, ok bool) {
 // so it waits for one more byte, unless it is a blank line after a line that
 // ended in CR alone: waiting there would hold back the event until the next.
 func (p *splitter) lineEnd() (text, after int, ok bool) {
-	fresh := p.buf[p.scanned:]
-	if i := bytes.IndexByte(fresh, '\n'); i >= 0 {
-		fresh = fresh[:i+1]
-	}
-	cr := bytes.IndexByte(fresh, '\r')
+	p.lf = nextLF(p.buf, p.scanned, p.lf)
+	cr := bytes.IndexByte(p.buf[p.scanned:p.lf], '\r')
 	switch {
-	case cr < 0 && (len(fresh) == 0 || fresh[len(fresh)-1] != '\n'):
+	case cr < 0 && p.lf == len(p.buf):
 		p.scanned = len(p.buf)
 		return 0, 0, false
 	case cr < 0:
-		after = p.scanned + len(fresh)
-		return after - 1, after, true
+		return p.lf, p.lf + 1, true
 	}
 	text = p.scanned + cr
 	switch {
@@ -182,6 +179,20 @@ func (p *splitter) lineEnd() (text, after int, ok bool) {
 	}
 	p.scanned = text // look at the CR again
 	return 0, 0, false
+}
+
+// nextLF is the offset of the first line feed at or behind from, len(d) if
+// there is none. lf is the previous answer for the same data, perhaps shorter
+// then: without it, many lines that end in CR would each search all the rest.
+func nextLF(d []byte, from, lf int) int {
+	lf = max(lf, from)
+	if lf == len(d) || d[lf] == '\n' {
+		return lf
+	}
+	if i := bytes.IndexByte(d[lf:], '\n'); i >= 0 {
+		return lf + i
+	}
+	return len(d)
 }
 
 // read fills the buffer with at least one byte. At the end of the stream it
@@ -233,6 +244,7 @@ func (p *splitter) room() {
 	}
 	p.line -= p.start
 	p.scanned -= p.start
+	p.lf = max(0, p.lf-p.start)
 	p.start = 0
 }
 
@@ -241,10 +253,10 @@ const byteOrderMark = "\xEF\xBB\xBF"
 // parse reads the fields of one event.
 func (p *splitter) parse(raw []byte) Event {
 	e := Event{Raw: raw, Comment: true}
-	lines := 0
+	lines, lf := 0, 0
 	for rest := bytes.TrimPrefix(raw, []byte(byteOrderMark)); len(rest) > 0; {
 		var line []byte
-		line, rest = cutLine(rest)
+		line, rest, lf = cutLine(rest, lf)
 		if len(line) == 0 || line[0] == ':' {
 			continue
 		}
@@ -276,18 +288,16 @@ func (p *splitter) parse(raw []byte) Event {
 	return e
 }
 
-// cutLine splits off the first line, without its end.
-func cutLine(d []byte) (line, rest []byte) {
-	i := bytes.IndexByte(d, '\n')
-	if i < 0 {
-		i = len(d)
+// cutLine splits off the first line, without its end. lf is the answer for the
+// line before, 0 at first.
+func cutLine(d []byte, lf int) (line, rest []byte, next int) {
+	lf = nextLF(d, 0, lf)
+	text, after := lf, min(lf+1, len(d))
+	if cr := bytes.IndexByte(d[:lf], '\r'); cr >= 0 {
+		text = cr
+		if cr+1 < lf { // a CR of its own
+			after = cr + 1
+		}
 	}
-	cr := bytes.IndexByte(d[:i], '\r')
-	switch {
-	case cr < 0:
-		return d[:i], d[min(i+1, len(d)):]
-	case cr < i-1: // a CR of its own
-		return d[:cr], d[cr+1:]
-	}
-	return d[:cr], d[min(i+1, len(d)):]
+	return d[:text], d[after:], max(0, lf-after)
 }

@@ -177,6 +177,18 @@ func TestEventsBufferShrinks(t *testing.T) {
 	}
 }
 
+// Neither kind of line end may make the search for the other quadratic.
+func TestEventsManyShortLines(t *testing.T) {
+	t.Parallel()
+	for _, end := range []string{"\r", "\n", "\r\n"} {
+		in := strings.Repeat("x"+end, 1<<20) + "data: a" + end + end
+		got, err := collect(t, strings.NewReader(in), 8<<20)
+		if err != nil || len(got) != 1 || got[0].Data != "a" {
+			t.Errorf("%q: %d events, error %v", end, len(got), err)
+		}
+	}
+}
+
 func TestEventsLimit(t *testing.T) {
 	t.Parallel()
 	ev := "data: 123456\n\n" // 14 bytes

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
@@ -50,13 +51,15 @@ func parseURL(text string) (*redis.Options, *redis.FailoverOptions, error) {
 	return o, nil, nil
 }
 
-// newClient makes the client of a config with defaults. It does not connect. The client never retries: see the package comment. RESP2
+// newClient makes the client of a config with defaults. It does not connect. The library's own log lines are switched off, since they go to
+// stderr past every logger and only repeat the errors that calls return. The client never retries: see the package comment. RESP2
 // needs no greeting, so a new connection costs no round trip more.
 func newClient(c Config) (*redis.Client, error) {
 	single, sentinel, err := parseURL(c.URL)
 	if err != nil {
 		return nil, err
 	}
+	logging.Disable()
 	if o := sentinel; o != nil {
 		o.Dialer, o.Protocol, o.MaxRetries, o.ContextTimeoutEnabled = c.Dialer, 2, -1, true
 		o.DialTimeout, o.DialerRetries, o.ConnMaxIdleTime = dialTimeout, 1, idleTimeout

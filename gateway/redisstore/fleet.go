@@ -10,8 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"phonebank/balancer"
 )
 
@@ -22,7 +20,8 @@ const (
 )
 
 const (
-	joinChunk       = 64  // replicas in one run of the script
+	joinChunk       = 64  // replicas in one run of join.lua
+	viewsChunk      = 64  // replicas in one run of views.lua: others wait about half a ms for it
 	maxReplicaSlots = 256 // requests at the same time
 )
 
@@ -88,93 +87,48 @@ func priorRank(v balancer.Speeds) time.Duration {
 
 // Snapshot implements balancer.Store. It reads in pieces, so it is no one moment; At is when it began.
 func (s *Store) Snapshot(ctx context.Context) (*balancer.Snapshot, error) {
-	var at time.Time
-	var ids, models []string
-	err := s.call(ctx, "snapshot", func(ctx context.Context) error {
-		pipe := s.client.Pipeline()
-		now, reps, pools := pipe.Time(ctx), pipe.SMembers(ctx, s.keys.replicas()), pipe.SMembers(ctx, s.keys.pools())
-		err := exec(ctx, pipe)
-		at, ids, models = now.Val(), reps.Val(), pools.Val()
-		return err
-	})
+	r, err := s.evalList(ctx, s.scripts.snapshot)
 	if err != nil {
+		return nil, err
+	}
+	at := time.UnixMilli(r.number())
+	ids, err := r.list().texts()
+	pools := r.list()
+	queued := make(map[string]int)
+	for pools.more() {
+		queued[pools.text()] = int(pools.number())
+	}
+	r.err = cmp.Or(r.err, err, pools.err)
+	if err := r.failed(s.scripts.snapshot); err != nil {
 		return nil, err
 	}
 	slices.Sort(ids)
 	views := make([]balancer.View, 0, len(ids))
-	for part := range slices.Chunk(ids, chunk) {
-		if views, err = s.readViews(ctx, at, part, views); err != nil {
+	for part := range slices.Chunk(ids, viewsChunk) {
+		if views, err = s.appendViews(ctx, views, at, part); err != nil {
 			return nil, err
 		}
-	}
-	queued, err := s.queueLengths(ctx, models)
-	if err != nil {
-		return nil, err
 	}
 	return balancer.NewSnapshot(at, views, queued), nil
 }
 
-// readViews appends the views of some replicas; one that has left meanwhile is left out.
-func (s *Store) readViews(ctx context.Context, at time.Time, ids []string, views []balancer.View) ([]balancer.View, error) {
-	type cmds struct {
-		replica, sums *redis.MapStringStringCmd
-		live, cooling *redis.ZSliceCmd
+// appendViews reads some replicas; one that has left meanwhile is left out.
+func (s *Store) appendViews(ctx context.Context, views []balancer.View, at time.Time, ids []string) ([]balancer.View, error) {
+	args := make([]any, len(ids))
+	for i, id := range ids {
+		args[i] = id
 	}
-	read := make([]cmds, len(ids))
-	err := s.call(ctx, "snapshot", func(ctx context.Context) error {
-		pipe := s.client.Pipeline()
-		for i, id := range ids {
-			read[i] = cmds{
-				replica: pipe.HGetAll(ctx, s.keys.replica(id)),
-				sums:    pipe.HGetAll(ctx, s.keys.sums(id)),
-				live:    pipe.ZRangeWithScores(ctx, s.keys.live(id), 0, -1),
-				cooling: pipe.ZRangeWithScores(ctx, s.keys.cooling(id), 0, -1),
-			}
-		}
-		return exec(ctx, pipe)
-	})
+	r, err := s.evalList(ctx, s.scripts.views, args...)
 	if err != nil {
 		return nil, err
 	}
-	for i, id := range ids {
-		if len(read[i].replica.Val()) == 0 {
-			continue
-		}
-		v, err := decodeView(id, read[i].replica.Val(), read[i].sums.Val())
+	for r.more() {
+		one := r.list()
+		v, err := readView(&one, at)
 		if err != nil {
-			return nil, err
-		}
-		for _, z := range read[i].live.Val() {
-			v.Ends = append(v.Ends, time.UnixMilli(int64(z.Score)))
-		}
-		for _, z := range read[i].cooling.Val() {
-			if ends := time.UnixMilli(int64(z.Score)); ends.After(at) {
-				v.Ends = append(v.Ends, ends)
-			}
+			return nil, fmt.Errorf("redis views: %w", err)
 		}
 		views = append(views, v)
 	}
-	return views, nil
-}
-
-func (s *Store) queueLengths(ctx context.Context, models []string) (map[string]int, error) {
-	lengths := make([]*redis.IntCmd, len(models))
-	err := s.call(ctx, "snapshot", func(ctx context.Context) error {
-		if len(models) == 0 {
-			return nil
-		}
-		pipe := s.client.Pipeline()
-		for i, m := range models {
-			lengths[i] = pipe.ZCard(ctx, s.keys.queue(m))
-		}
-		return exec(ctx, pipe)
-	})
-	if err != nil {
-		return nil, err
-	}
-	queued := make(map[string]int, len(models))
-	for i, m := range models {
-		queued[m] = int(lengths[i].Val())
-	}
-	return queued, nil
+	return views, r.failed(s.scripts.views)
 }

@@ -28,20 +28,32 @@ func (s *Store) Due(ctx context.Context, interval time.Duration, limit int) ([]b
 
 // Health implements health.Store.
 func (s *Store) Health(ctx context.Context, id balancer.ReplicaID) (health.Record, bool, error) {
-	var fields map[string]string
+	var fields []any
 	err := s.call(ctx, "health", func(ctx context.Context) error {
 		var err error
-		fields, err = s.client.HGetAll(ctx, s.keys.replica(string(id))).Result()
+		fields, err = s.client.HMGet(ctx, s.keys.replica(string(id)), "gen", "version", "state", "reason", "since", "until", "misses",
+			"failures", "good").Result()
 		return err
 	})
-	if err != nil || len(fields) == 0 {
+	if err != nil || fields[0] == nil {
 		return health.Record{}, false, err
 	}
-	r, err := decodeHealth(fields)
-	if err != nil {
-		return health.Record{}, false, fmt.Errorf("redis replica %s: %w", id, err)
+	r := reply{rest: fields}
+	h := health.Record{
+		Generation: r.number(),
+		Version:    r.number(),
+		State:      balancer.ParseState(r.text()),
+		Reason:     r.text(),
+		Since:      fromMillis(r.number()),
+		LeaveAlone: fromMillis(r.number()),
+		Misses:     int(r.number()),
+		Failures:   int(r.number()),
+		LastGood:   fromMillis(r.number()),
 	}
-	return r, true, nil
+	if r.err != nil {
+		return health.Record{}, false, fmt.Errorf("redis health of %s: %w", id, r.err)
+	}
+	return h, true, nil
 }
 
 // SetHealth implements health.Store. Record.LeaveAlone is compared with the server's clock: gateways should keep theirs within a second of it.

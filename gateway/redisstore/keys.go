@@ -2,7 +2,8 @@ package redisstore
 
 import "fmt"
 
-// keys builds the names of all keys. The scripts build the same names from the prefix, KEYS[1]; what they hold and who removes them:
+// keys builds the names of the keys that Go reads without a script. The scripts build all of them from the prefix, KEYS[1]. What they hold
+// and who removes them:
 //
 //	reps            set of replica ids                                    leave
 //	r:<replica>     hash: the static fields, health, generation, rank      leave
@@ -42,13 +43,7 @@ func newKeys(namespace string) (keys, error) {
 	return keys{prefix: "{" + namespace + "}:"}, nil
 }
 
-func (k keys) replicas() string              { return k.prefix + "reps" }
 func (k keys) replica(id string) string      { return k.prefix + "r:" + id }
-func (k keys) sums(id string) string         { return k.prefix + "s:" + id }
-func (k keys) live(id string) string         { return k.prefix + "l:" + id }
-func (k keys) cooling(id string) string      { return k.prefix + "c:" + id }
-func (k keys) queue(model string) string     { return k.prefix + "q:" + model }
-func (k keys) pools() string                 { return k.prefix + "pools" }
 func (k keys) offered(owner string) string   { return k.prefix + "a:" + owner }
 func (k keys) ownerNews(owner string) string { return k.prefix + "owner:" + owner }
 func (k keys) fleetNews() string             { return k.prefix + "fleet" }

@@ -3,14 +3,13 @@ package redisstore
 import (
 	"context"
 	"errors"
-
-	"github.com/redis/go-redis/v9"
+	"slices"
 
 	"phonebank/balancer"
 )
 
-// chunk is how many tickets or replicas one round trip reads, so that each stays well below the deadline of a call.
-const chunk = 256
+// positionsChunk is how many tickets one run of the script looks for.
+const positionsChunk = 256
 
 // Heads implements balancer.Store.
 func (s *Store) Heads(ctx context.Context, model string, limit int) (balancer.Heads, error) {
@@ -50,41 +49,21 @@ func readHeads(r *reply, model string) balancer.Heads {
 // Positions implements balancer.Store.
 func (s *Store) Positions(ctx context.Context, tickets []balancer.Ticket) ([]int, error) {
 	places := make([]int, 0, len(tickets))
-	for len(tickets) > 0 {
-		n := min(chunk, len(tickets))
-		ranks := make([]*redis.IntCmd, n)
-		err := s.call(ctx, "positions", func(ctx context.Context) error {
-			pipe := s.client.Pipeline()
-			for i, t := range tickets[:n] {
-				ranks[i] = pipe.ZRank(ctx, s.keys.queue(t.Model), t.ID)
-			}
-			return exec(ctx, pipe)
-		})
+	for part := range slices.Chunk(tickets, positionsChunk) {
+		args := make([]any, 0, 2*len(part))
+		for _, t := range part {
+			args = append(args, t.Model, t.ID)
+		}
+		r, err := s.evalList(ctx, s.scripts.positions, args...)
 		if err != nil {
 			return nil, err
 		}
-		for _, rank := range ranks {
-			place := -1
-			if rank.Err() == nil {
-				place = int(rank.Val())
-			}
-			places = append(places, place)
+		for range part {
+			places = append(places, int(r.number()))
 		}
-		tickets = tickets[n:]
+		if err := r.failed(s.scripts.positions); err != nil {
+			return nil, err
+		}
 	}
 	return places, nil
-}
-
-// exec runs a pipeline; a value that does not exist is no error.
-func exec(ctx context.Context, pipe redis.Pipeliner) error {
-	cmds, err := pipe.Exec(ctx)
-	if err == nil || !errors.Is(err, redis.Nil) {
-		return err
-	}
-	for _, cmd := range cmds {
-		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
-			return err
-		}
-	}
-	return nil
 }

@@ -1,78 +1,65 @@
 package redisstore
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
 	"phonebank/balancer"
-	"phonebank/health"
 )
 
-// record reads the fields of a replica's hash. The first field that is not what join.lua and set_health.lua write sticks in err.
-type record struct {
-	fields map[string]string
-	err    error
-}
-
-func (r *record) integer(name string) int64 {
-	n, err := strconv.ParseInt(r.fields[name], 10, 64)
-	if err != nil && r.err == nil {
-		r.err = fmt.Errorf("field %s: %w", name, err)
-	}
-	return n
-}
-
-func (r *record) float(name string) float64 {
-	x, err := strconv.ParseFloat(r.fields[name], 64)
-	if err != nil && r.err == nil {
-		r.err = fmt.Errorf("field %s: %w", name, err)
-	}
-	return x
-}
-
-func (r *record) time(name string) time.Time { return fromMillis(r.integer(name)) }
-
-func decodeView(id string, fields, sums map[string]string) (balancer.View, error) {
-	r := record{fields: fields}
-	v := balancer.View{
-		Replica: balancer.Replica{
-			ID:      balancer.ReplicaID(id),
-			Model:   fields["model"],
-			Engine:  balancer.Engine(fields["engine"]),
-			Slots:   int(r.integer("slots")),
-			Context: int(r.integer("context")),
-			Prior:   balancer.Speeds{Prefill: r.float("prefill"), Decode: r.float("decode")},
-			EndsAt:  r.time("ends"),
-		},
-		Generation: r.integer("gen"),
-		State:      balancer.ParseState(fields["state"]),
-		Reason:     fields["reason"],
-		Since:      r.time("since"),
-		LeaveAlone: r.time("until"),
-	}
-	for name, text := range sums {
-		if err := addSum(&v.Learned, name, text); err != nil && r.err == nil {
-			r.err = err
+// readView reads one element of what views.lua returns.
+func readView(r *reply, at time.Time) (balancer.View, error) {
+	v := balancer.View{Replica: balancer.Replica{ID: balancer.ReplicaID(r.text())}}
+	static, sums, live, cooling := r.list(), r.list(), r.list(), r.list()
+	readReplica(&static, &v)
+	for sums.more() {
+		if err := addSum(&v.Learned, sums.text(), sums.text()); err != nil && sums.err == nil {
+			sums.err = err
 		}
 	}
-	if r.err != nil {
-		return balancer.View{}, fmt.Errorf("redis replica %s: %w", id, r.err)
+	if n := len(live.rest) + len(cooling.rest); n > 0 {
+		v.Ends = make([]time.Time, 0, n)
+	}
+	for live.more() {
+		v.Ends = append(v.Ends, time.UnixMilli(live.number())) // it occupies its slot even when it is late
+	}
+	for cooling.more() {
+		if end := time.UnixMilli(cooling.number()); end.After(at) {
+			v.Ends = append(v.Ends, end)
+		}
+	}
+	if err := errors.Join(r.err, static.err, sums.err, live.err, cooling.err); err != nil {
+		return balancer.View{}, fmt.Errorf("replica %s: %w", v.ID, err)
 	}
 	return v, nil
 }
 
-// addSum reads "amount seconds at_ms" into the place its name says.
+// readReplica reads the fields of the replica's hash, in the order of views.lua.
+func readReplica(r *reply, v *balancer.View) {
+	v.Model = r.text()
+	v.Engine = balancer.Engine(r.text())
+	v.Slots = int(r.number())
+	v.Context = int(r.number())
+	v.EndsAt = fromMillis(r.number())
+	v.Prior = balancer.Speeds{Prefill: r.float(), Decode: r.float()}
+	v.Generation = r.number()
+	v.State = balancer.ParseState(r.text())
+	v.Reason = r.text()
+	v.Since = fromMillis(r.number())
+	v.LeaveAlone = fromMillis(r.number())
+}
+
+// addSum reads "amount seconds at_ms" into the place its name says. A name of another version is left alone.
 func addSum(l *balancer.Learned, name, text string) error {
-	f := strings.Fields(text)
-	if len(name) != 2 || len(f) != 3 {
-		return fmt.Errorf("sum %q is malformed", name)
-	}
-	amount, err1 := strconv.ParseFloat(f[0], 64)
-	seconds, err2 := strconv.ParseFloat(f[1], 64)
-	at, err3 := strconv.ParseInt(f[2], 10, 64)
-	if err1 != nil || err2 != nil || err3 != nil {
+	first, rest, _ := strings.Cut(text, " ")
+	second, third, _ := strings.Cut(rest, " ")
+	amount, err1 := strconv.ParseFloat(first, 64)
+	seconds, err2 := strconv.ParseFloat(second, 64)
+	at, err3 := strconv.ParseInt(third, 10, 64)
+	if err := errors.Join(err1, err2, err3); err != nil || len(name) != 2 {
 		return fmt.Errorf("sum %q is malformed", name)
 	}
 	sum := balancer.Sum{Amount: amount, Seconds: seconds, At: fromMillis(at)}
@@ -88,20 +75,4 @@ func addSum(l *balancer.Learned, name, text string) error {
 		l.Failure = sum
 	}
 	return nil
-}
-
-func decodeHealth(fields map[string]string) (health.Record, error) {
-	r := record{fields: fields}
-	h := health.Record{
-		Generation: r.integer("gen"),
-		Version:    r.integer("version"),
-		State:      balancer.ParseState(fields["state"]),
-		Reason:     fields["reason"],
-		Since:      r.time("since"),
-		LeaveAlone: r.time("until"),
-		Misses:     int(r.integer("misses")),
-		Failures:   int(r.integer("failures")),
-		LastGood:   r.time("good"),
-	}
-	return h, r.err
 }

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -27,7 +28,7 @@ func (r *reply) next() any {
 		return nil
 	}
 	if len(r.rest) == 0 {
-		r.err = fmt.Errorf("reply is too short")
+		r.err = errors.New("reply is too short")
 		return nil
 	}
 	v := r.rest[0]
@@ -59,13 +60,26 @@ func (r *reply) number() int64 {
 	case string:
 		i, err := strconv.ParseInt(n, 10, 64)
 		if err != nil {
-			r.err = fmt.Errorf("reply has a text where a number is due")
+			r.err = errors.New("reply has a text where a number is due")
 		}
 		return i
 	default:
 		r.err = fmt.Errorf("reply has %T where a number is due", v)
 		return 0
 	}
+}
+
+// float reads a fraction, which scripts return as text.
+func (r *reply) float() float64 {
+	text := r.text()
+	if r.err != nil {
+		return 0
+	}
+	x, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		r.err = errors.New("reply has a text where a fraction is due")
+	}
+	return x
 }
 
 func (r *reply) flag() bool { return r.number() != 0 }
@@ -82,6 +96,15 @@ func (r *reply) list() reply {
 	nested := newReply(v)
 	r.err = nested.err
 	return nested
+}
+
+// texts reads the rest as strings.
+func (r reply) texts() ([]string, error) {
+	list := make([]string, 0, len(r.rest))
+	for r.more() {
+		list = append(list, r.text())
+	}
+	return list, r.err
 }
 
 // millis is t in ms since the epoch; 0 stands for the zero time, here and in Redis.

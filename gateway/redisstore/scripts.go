@@ -19,9 +19,10 @@ type script struct {
 
 // scripts are all decisions, one field each.
 type scripts struct {
-	admit, assign, take, finish, heads script
-	beat, restore, tick, resign        script
-	join, leave, due, setHealth        script
+	admit, assign, take, finish       script
+	heads, positions, snapshot, views script
+	beat, restore, tick, resign       script
+	join, leave, due, setHealth       script
 }
 
 // The shared parts. Redis compiles a script once, but creates the functions of its parts on every run: each script includes only what it uses.
@@ -44,6 +45,9 @@ func loadScripts() (*scripts, error) {
 		{&s.take, "take", []string{partPrelude}},
 		{&s.finish, "finish", []string{partBuckets, partPrelude, partEnding, partHeads}},
 		{&s.heads, "heads", []string{partHeads}},
+		{&s.positions, "positions", nil},
+		{&s.snapshot, "snapshot", nil},
+		{&s.views, "views", nil},
 		{&s.beat, "beat", nil},
 		{&s.restore, "restore", []string{partPrelude}},
 		{&s.tick, "tick", []string{partBuckets, partPrelude, partEnding}},

@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"strings"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/sony/gobreaker/v2"
 
@@ -24,14 +22,14 @@ const (
 
 // Store is the shared state. Its methods may be called concurrently.
 type Store struct {
-	config  Config
-	log     *slog.Logger
-	client  *redis.Client
-	keys    keys
-	scripts *scripts
-	breaker *gobreaker.CircuitBreaker[struct{}]
-	owed    owed
-	mini    *miniredis.Miniredis // embedded server, or nil
+	config   Config
+	log      *slog.Logger
+	client   *redis.Client
+	keys     keys
+	scripts  *scripts
+	breaker  *gobreaker.CircuitBreaker[struct{}]
+	owed     owed
+	embedded *embedded // nil for a real server
 }
 
 var (
@@ -80,28 +78,11 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (*Store, error) {
 	return s, nil
 }
 
-// OpenEmbedded starts a Redis in this process, without a port, for demos and tests: what it holds is gone when the process ends.
-// Config.URL and Config.Dialer are not read.
-func OpenEmbedded(ctx context.Context, c Config, log *slog.Logger) (*Store, error) {
-	mini := miniredis.NewMiniRedis()
-	mini.ClockTTL(true)
-	c.URL = "redis://embedded"
-	c.Dialer = func(context.Context, string, string) (net.Conn, error) { return mini.Dial() }
-	s, err := Open(ctx, c, log)
-	if err != nil {
-		mini.Close()
-		return nil, err
-	}
-	s.mini = mini
-	log.Warn("embedded redis: nothing is kept when this process ends, and no second gateway can join")
-	return s, nil
-}
-
 // Close closes the connections, and the embedded server if there is one. Calls under way fail.
 func (s *Store) Close() error {
 	err := s.client.Close()
-	if s.mini != nil {
-		s.mini.Close()
+	if s.embedded != nil {
+		s.embedded.mini.Close()
 	}
 	return err
 }
@@ -113,7 +94,7 @@ func (s *Store) Healthy() bool { return s.breaker.State() == gobreaker.StateClos
 func (s *Store) State() string { return s.breaker.State().String() }
 
 // Embedded reports whether the state lives in this process only.
-func (s *Store) Embedded() bool { return s.mini != nil }
+func (s *Store) Embedded() bool { return s.embedded != nil }
 
 func (s *Store) logBreaker(to gobreaker.State) {
 	switch to {
@@ -128,6 +109,9 @@ func (s *Store) logBreaker(to gobreaker.State) {
 // call runs f under the breaker and the deadline of one call. The caller's cancellation does not reach f: it would close the connection.
 func (s *Store) call(ctx context.Context, name string, f func(context.Context) error) error {
 	start := time.Now()
+	if s.embedded != nil {
+		s.embedded.expire(start)
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.config.Timeout)
 	defer cancel()
 	_, err := s.breaker.Execute(func() (struct{}, error) { return struct{}{}, f(ctx) })

@@ -27,7 +27,7 @@ func DefaultClocks() Clocks {
 		Ping:       16 * time.Second,
 		Gap:        45 * time.Second,
 		Write:      30 * time.Second,
-		Drain:      100 * time.Millisecond,
+		Drain:      20 * time.Millisecond,
 	}
 }
 

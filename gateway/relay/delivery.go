@@ -95,6 +95,7 @@ func (d *Delivery) begin() {
 	d.asm = nil
 	if !d.head.Stream {
 		d.asm = openai.NewAssembler(d.head.Endpoint, maxAnswer)
+		d.asm.Usage.Prompts = d.head.Prompts
 	}
 }
 
@@ -166,7 +167,8 @@ func endsEvent(p []byte) bool {
 	return bytes.HasSuffix(p, []byte("\n\n")) || bytes.HasSuffix(p, []byte("\r\n\r\n")) || bytes.HasSuffix(p, []byte("\r\r"))
 }
 
-// complete ends a whole answer.
+// complete ends a whole answer. Its last bytes stay in the server's buffer until the handler returns: by then the request's slot and its
+// key's concurrency are free again, so a caller that sends its next request at once is not refused for this one.
 func (d *Delivery) complete() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -185,7 +187,7 @@ func (d *Delivery) complete() error {
 		tail = append(append(append(append(append(tail, ": "...), n.name...), ": "...), n.value...), '\n')
 	}
 	tail = append(tail, "data: [DONE]\n\n"...)
-	return d.writeLocked(tail, true)
+	return d.writeLocked(tail, false)
 }
 
 // body delivers an answer the phone did not stream.
@@ -213,7 +215,7 @@ func (d *Delivery) Fail(e *openai.Error, prepare func(http.Header)) {
 	}
 	d.ended = true
 	if d.committed {
-		_ = d.writeLocked(e.Event(), true) // a caller that has gone needs no error
+		_ = d.writeLocked(e.Event(), false) // a caller that has gone needs no error
 		return
 	}
 	body := e.Body()

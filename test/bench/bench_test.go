@@ -337,7 +337,7 @@ func TestUpstreamAnswersProbes(t *testing.T) {
 		"/props":     `"total_slots":512`,
 		"/slots":     `"is_processing":false`,
 	} {
-		resp, err := server.Client().Get(server.URL + path) //nolint:noctx // a test against loopback
+		resp, err := server.Client().Get(server.URL + path)
 		if err != nil {
 			t.Fatalf("GET %s: %v", path, err)
 		}

@@ -59,7 +59,7 @@ func words() []string {
 func promptMaker(tokens int, seed uint64) func(n int) string {
 	vocabulary := words()
 	return func(n int) string {
-		r := rand.New(rand.NewPCG(seed, uint64(n))) //nolint:gosec // repeatable prompts, not secrets
+		r := rand.New(rand.NewPCG(seed, uint64(n))) // repeatable prompts, not secrets
 		var b strings.Builder
 		fmt.Fprintf(&b, "%d", n)
 		for range tokens - 1 {
@@ -79,7 +79,7 @@ func newClient(connections int, insecure bool) *http.Client {
 		IdleConnTimeout:     90 * time.Second,
 		TLSHandshakeTimeout: 10 * time.Second,
 		DisableCompression:  true,
-		TLSClientConfig:     &tls.Config{InsecureSkipVerify: insecure}, //nolint:gosec // asked for by the operator
+		TLSClientConfig:     &tls.Config{InsecureSkipVerify: insecure}, // asked for by the operator
 		TLSNextProto:        map[string]func(string, *tls.Conn) http.RoundTripper{},
 	}}
 }

@@ -77,7 +77,7 @@ func (r *runner) open(ctx context.Context, start time.Time) {
 	var (
 		callers sync.WaitGroup
 		places  = make(chan struct{}, r.cfg.Concurrency)
-		gaps    = rand.New(rand.NewPCG(r.cfg.Seed, 1)) //nolint:gosec // repeatable arrivals, not secrets
+		gaps    = rand.New(rand.NewPCG(r.cfg.Seed, 1)) // repeatable arrivals, not secrets
 		due     = start
 	)
 	for {

@@ -18,8 +18,9 @@ type conn struct {
 	net.Conn
 	set       *connSet
 	idle      atomic.Bool
-	served    int  // used by the goroutine that serves the connection
-	closeIdle bool // likewise
+	mute      atomic.Bool // nothing is written any more, not even TLS's goodbye
+	served    int         // used by the goroutine that serves the connection
+	closeIdle bool        // likewise
 }
 
 // Close implements [net.Conn].
@@ -28,11 +29,25 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// reset closes the connection with RST where it is TCP, else plainly.
-func (c *conn) reset() {
+// Write implements [net.Conn].
+func (c *conn) Write(b []byte) (int, error) {
+	if c.mute.Load() {
+		return 0, net.ErrClosed
+	}
+	return c.Conn.Write(b)
+}
+
+// doom lets whoever closes the connection next reset it: with RST where it is TCP, else plainly.
+func (c *conn) doom() {
+	c.mute.Store(true)
 	if tcp, ok := c.Conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0) // a connection that is gone already needs no RST
 	}
+}
+
+// reset closes the connection with RST where it is TCP, else plainly.
+func (c *conn) reset() {
+	c.doom()
 	_ = c.Close()
 }
 
@@ -101,17 +116,22 @@ func (s *connSet) remove(c *conn) {
 	delete(s.hung, c)
 }
 
-// resetWhere resets the connections match agrees to.
-func (s *connSet) resetWhere(match func(c *conn, hung bool) bool) {
+// choose returns the connections match agrees to; it may close none of them itself.
+func (s *connSet) choose(match func(c *conn, hung bool) bool) []*conn {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	var chosen []*conn
 	for c := range s.all {
 		if _, hung := s.hung[c]; match(c, hung) {
 			chosen = append(chosen, c)
 		}
 	}
-	s.mu.Unlock()
-	for _, c := range chosen {
+	return chosen
+}
+
+// resetWhere resets the connections match agrees to.
+func (s *connSet) resetWhere(match func(c *conn, hung bool) bool) {
+	for _, c := range s.choose(match) {
 		c.reset()
 	}
 }

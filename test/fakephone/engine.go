@@ -15,7 +15,7 @@ var (
 
 // noticeTime is how long a disconnect may take to be seen. A request that had to wait beside a slot whose client turns out to have
 // left within this time is no over-commit.
-const noticeTime = 50 * time.Millisecond
+const noticeTime = 200 * time.Millisecond
 
 // engine is the slots of one process of a phone and the queue before them: first come, first served, silent, without limit.
 type engine struct {

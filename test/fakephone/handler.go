@@ -27,8 +27,8 @@ func (p *Phone) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	if _, err := p.faults.waitThaw(g.dead); err != nil {
 		abort()
 	}
-	if !g.sleep(r, p.delay()) {
-		return
+	if g.sleep(r, p.delay()) != nil {
+		abort()
 	}
 	p.commonHeaders(w, r)
 	probe := r.Method != http.MethodPost
@@ -52,8 +52,7 @@ func (p *Phone) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		writeError(w, errLoading())
 		return
 	}
-	health := r.URL.Path == "/health" || r.URL.Path == "/v1/health"
-	if !health && !p.authorized(r) {
+	if !slices.Contains([]string{"/health", "/v1/health", "/"}, r.URL.Path) && !p.authorized(r) {
 		writeError(w, errKey())
 		return
 	}
@@ -93,8 +92,8 @@ func (g *generation) complete(p *Phone, w http.ResponseWriter, r *http.Request, 
 		writeError(w, bad)
 		return
 	}
-	if err := p.work(g, w, r, req); errors.Is(err, errKilled) || errors.Is(err, errCut) {
-		abort()
+	if err := p.work(g, w, r, req); err != nil && !errors.Is(err, errStruck) {
+		abort() // also when the client has left: it may still be reading and must not see a proper end
 	}
 }
 
@@ -103,12 +102,13 @@ func (g *generation) misbehave(w http.ResponseWriter, r *http.Request, fault Fau
 	switch fault.Kind {
 	case HangHeaders:
 		g.hold(r)
-		return
+		abort()
 	case ResetHeaders:
 		resetConn(r)
 		return
 	case EOFHeaders:
 		abort()
+	default:
 	}
 	resp, _ := fault.response()
 	if fault.RetryAfter != "" {
@@ -122,25 +122,23 @@ func (g *generation) hold(r *http.Request) {
 	select {
 	case <-r.Context().Done():
 	case <-g.dead:
-		abort()
 	}
 }
 
-// sleep waits; it reports false when the client left or the process was killed meanwhile.
-func (g *generation) sleep(r *http.Request, d time.Duration) bool {
+// sleep waits; it returns an error when the client left or the process was killed meanwhile.
+func (g *generation) sleep(r *http.Request, d time.Duration) error {
 	if d <= 0 {
-		return true
+		return nil
 	}
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
-		return true
+		return nil
 	case <-r.Context().Done():
-		return false
+		return errGone
 	case <-g.dead:
-		abort()
-		return false
+		return errKilled
 	}
 }
 

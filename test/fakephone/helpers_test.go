@@ -54,7 +54,8 @@ func inMemory(t *testing.T, cfg Config) (*Phone, client) {
 	l := NewMemListener()
 	served := make(chan error, 1)
 	go func() { served <- p.Serve(l) }()
-	transport := &http.Transport{DialContext: l.DialContext, DisableCompression: true}
+	// as with llama-server, a connection does not survive a stream although it says so
+	transport := &http.Transport{DialContext: l.DialContext, DisableCompression: true, DisableKeepAlives: true}
 	t.Cleanup(func() {
 		if err := p.Close(); err != nil {
 			t.Errorf("Close: %v", err)
@@ -81,7 +82,7 @@ func overTLS(t *testing.T, cfg Config) (*Phone, client) {
 	if !roots.AppendCertsFromPEM(p.CertPEM()) {
 		t.Fatal("CertPEM holds no certificate")
 	}
-	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, DisableCompression: true}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, DisableCompression: true, DisableKeepAlives: true}
 	t.Cleanup(func() {
 		transport.CloseIdleConnections()
 		if err := p.Close(); err != nil {
@@ -121,8 +122,8 @@ func (e event) text() string {
 	return ""
 }
 
-// readStream reads events until the body ends; err is nil when it ended properly.
-func readStream(start time.Time, body io.Reader) (events []event, err error) {
+// readStream reads events until the body ends; err is nil when it ended properly. each is called with every event.
+func readStream(start time.Time, body io.Reader, each ...func(event)) (events []event, err error) {
 	r := bufio.NewReader(body)
 	for {
 		line, err := r.ReadString('\n')
@@ -146,6 +147,9 @@ func readStream(start time.Time, body io.Reader) (events []event, err error) {
 			}
 		}
 		events = append(events, e)
+		for _, f := range each {
+			f(e)
+		}
 	}
 }
 
@@ -247,3 +251,28 @@ func rawConn(t *testing.T, p *Phone, text string) net.Conn {
 	}
 	return conn
 }
+
+// httpClient connects to a listener in memory.
+func httpClient(l *MemListener) *http.Client {
+	return &http.Client{Transport: &http.Transport{DialContext: l.DialContext, DisableCompression: true, DisableKeepAlives: true}}
+}
+
+// keyed sends the key with every request.
+func (c client) keyed(key string) client {
+	base := c.Client.Transport
+	return client{&http.Client{Transport: withKey{key, base}}, c.url}
+}
+
+type withKey struct {
+	key  string
+	base http.RoundTripper
+}
+
+func (w withKey) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+w.key)
+	return w.base.RoundTrip(r)
+}
+
+// pass lets a bubble's time pass.
+func pass(d time.Duration) { <-time.After(d) }

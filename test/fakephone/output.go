@@ -191,6 +191,7 @@ func (o *jsonOutput) end() {
 		_ = gz.Close()
 		body, length = b.Bytes(), b.Len()
 		h.Set("Content-Encoding", "gzip")
+	default:
 	}
 	h.Set("Content-Length", strconv.Itoa(length))
 	o.w.WriteHeader(http.StatusOK)

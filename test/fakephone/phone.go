@@ -172,12 +172,16 @@ func (p *Phone) Close() error {
 	g.closed = true
 	p.mu.Unlock()
 	var err error
+	everyone := func(*conn, bool) bool { return true }
 	if first {
+		for _, c := range g.conns.choose(everyone) {
+			c.doom() // before a request that learns of the death can close it politely
+		}
 		close(g.dead)
 		if g.listen != nil {
 			err = g.listen.Close()
 		}
-		g.conns.resetWhere(func(*conn, bool) bool { return true })
+		g.conns.resetWhere(everyone)
 		if g.server != nil {
 			err = errors.Join(err, g.server.Close())
 		}

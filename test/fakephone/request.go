@@ -193,8 +193,8 @@ func checkJSON(body []byte) *apiError {
 	if !utf8.Valid(body) {
 		return serverError(fmt.Sprintf(prefix, validLen(body)+1) + "syntax error while parsing value - invalid string: ill-formed UTF-8 byte")
 	}
-	var any json.RawMessage
-	err := json.Unmarshal(body, &any)
+	var document json.RawMessage
+	err := json.Unmarshal(body, &document)
 	if err == nil {
 		return nil
 	}

@@ -30,7 +30,7 @@ type Stats struct {
 	WaitedLive int `json:"waited_live"`
 	// Probes counts GETs: health, models, props, slots, metrics.
 	Probes int `json:"probes"`
-	// Struck counts how often a fault did its work.
+	// Struck counts how often a fault did its work; a refused connection and a slowed step are not counted.
 	Struck int `json:"struck"`
 	// LastHeader and LastBody (at most 256 KiB of it) are those of the latest completion request.
 	LastHeader http.Header `json:"-"`

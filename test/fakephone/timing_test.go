@@ -127,7 +127,7 @@ func TestHeat(t *testing.T) {
 		if got := gap(800); got < 195*time.Millisecond {
 			t.Errorf("hot step took %v, want about 0.2 s", got)
 		}
-		time.Sleep(400 * time.Second) // in the bubble: ten times the cooling constant
+		pass(400 * time.Second) // in the bubble: ten times the cooling constant
 		events, err = c.stream(t, chat, ask(100, `,"stream":true,"max_tokens":4`))
 		if err != nil {
 			t.Fatal(err)
@@ -246,7 +246,7 @@ func TestCancelFreesTheSlot(t *testing.T) {
 					t.Fatalf("right after the cancel: %+v, want it noticed and the slot busy", s)
 				}
 				for p.Stats().Active > 0 && time.Since(left) < time.Minute {
-					time.Sleep(time.Millisecond)
+					pass(time.Millisecond)
 				}
 				if got := time.Since(left); (got - tt.wantFree).Abs() > 2*time.Millisecond {
 					t.Errorf("slot free after %v, want %v", got, tt.wantFree)
@@ -320,7 +320,7 @@ func TestLoading(t *testing.T) {
 		if got := status(); got != http.StatusServiceUnavailable {
 			t.Errorf("health while loading: %d", got)
 		}
-		time.Sleep(2 * time.Second) // in the bubble
+		pass(2 * time.Second) // in the bubble
 		if got := status(); got != http.StatusOK {
 			t.Errorf("health after loading: %d", got)
 		}
