@@ -11,7 +11,8 @@ type Verdict uint8
 // The verdicts.
 const (
 	Grant Verdict = iota // Candidates may be granted now
-	Hold                 // wait for a busy phone; others may pass
+	Wait                 // every phone that could serve it is busy
+	Hold                 // wait for a busy phone though a free one could serve it; others may pass
 	Never                // no replica of the pool can serve this ticket as things are: too small, or its deployment ends too early
 	Empty                // the pool has no usable replica at all
 )
@@ -41,7 +42,9 @@ func (r *Rules) Choose(f *Fleet, t *Ticket, now time.Time) Choice {
 		return Choice{Verdict: Empty}
 	case c.feasible == 0:
 		return Choice{Verdict: Never}
-	case len(c.idle) == 0, r.worthHolding(f, t, &c, now):
+	case len(c.idle) == 0:
+		return Choice{Verdict: Wait, Best: c.best.p.Completion()}
+	case r.worthHolding(f, t, &c, now):
 		return Choice{Verdict: Hold, Best: c.best.p.Completion()}
 	}
 	return Choice{Verdict: Grant, Best: c.best.p.Completion(), Candidates: r.rank(f, t, &c)}

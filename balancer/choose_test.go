@@ -79,7 +79,7 @@ func TestChoose(t *testing.T) {
 		{"empty pool", nil, long, 0, balancer.Empty, nil},
 		{"fastest idle first", []phone{{id: "slow", prefill: 30, decode: 5, state: ready}, {id: "fast", prefill: 80, decode: 9, state: ready}}, long, 0,
 			balancer.Grant, []string{"fast", "slow"}},
-		{"all busy", []phone{{id: "a", prefill: 80, decode: 9, state: ready, busyFor: []time.Duration{sec}}}, long, 0, balancer.Hold, nil},
+		{"all busy", []phone{{id: "a", prefill: 80, decode: 9, state: ready, busyFor: []time.Duration{sec}}}, long, 0, balancer.Wait, nil},
 		{"margin: holds for a far faster phone about to be free", []phone{
 			{id: "slow", prefill: 20, decode: 4, state: ready},
 			{id: "fast", prefill: 400, decode: 45, state: ready, busyFor: []time.Duration{5 * sec}}}, long, 0,

@@ -58,7 +58,7 @@ func (c *Claim) Offer(leaseID string) (Offer, error) {
 		Ticket:     c.ticket,
 		LeaseID:    leaseID,
 		Candidates: choice.Candidates,
-		Hold:       choice.Verdict == Hold,
+		Hold:       choice.Verdict != Grant && choice.Verdict != Wait,
 		Bounds:     d.cfg.Bounds,
 	}, nil
 }

@@ -81,6 +81,16 @@ func (f *Fleet) Queued(model string) int { return f.queued[model] }
 // SetQueued records what was heard of the pool's queue.
 func (f *Fleet) SetQueued(model string, n int) { f.queued[model] = n }
 
+// HasFree reports whether any usable replica of the pool has a free slot.
+func (f *Fleet) HasFree(model string, now time.Time) bool {
+	for _, i := range f.snap.byModel[model] {
+		if v := &f.snap.Views[i]; v.Usable(now) && len(f.ends[i]) < v.Slots {
+			return true
+		}
+	}
+	return false
+}
+
 // Occupy records a grant.
 func (f *Fleet) Occupy(id ReplicaID, until time.Time) {
 	if i, ok := f.snap.byID[id]; ok {

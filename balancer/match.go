@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// headsMatched is how many waiting tickets one round of matching looks at.
-const headsMatched = 16
+// headsMatched is how many waiting tickets one round of matching looks at. More only matters while many of the first are held.
+const headsMatched = 32
 
 // NewID returns a random id of 26 characters (128 bits and more), for tickets and leases.
 func NewID() string { return rand.Text() }
@@ -52,7 +52,8 @@ func (d *Dispatcher) runMatcher(ctx context.Context) error {
 func (d *Dispatcher) match(ctx context.Context, model string, heads *Heads) {
 	const rounds = 64 // each grants at least one slot; the tick goes on beyond
 	for range rounds {
-		if heads == nil {
+		whole := heads == nil
+		if whole {
 			h, err := d.store.Heads(ctx, model, headsMatched)
 			if err != nil {
 				d.log.Debug("match: heads", "model", model, "error", err)
@@ -65,7 +66,7 @@ func (d *Dispatcher) match(ctx context.Context, model string, heads *Heads) {
 			d.log.Debug("match: assign", "model", model, "error", err)
 			return
 		}
-		if granted == 0 {
+		if granted == 0 && whole {
 			return
 		}
 		heads = nil
@@ -78,17 +79,19 @@ func (d *Dispatcher) matchRound(ctx context.Context, h *Heads) (granted int, err
 	d.fleet.Correct(h.Model, h.Free, FreeListed, d.nowLocked())
 	d.fleet.SetQueued(h.Model, max(d.fleet.Queued(h.Model), len(h.Tickets)))
 	d.mu.Unlock()
-	if len(h.Free) == 0 {
-		return 0, nil
-	}
 	for i := range h.Tickets {
 		q := &h.Tickets[i]
 		d.mu.Lock()
 		choice := d.cfg.Rules.Choose(d.fleet, &q.Ticket, d.nowLocked())
+		free := d.fleet.HasFree(h.Model, d.nowLocked())
 		d.mu.Unlock()
+		if !free {
+			return granted, nil // nobody behind this one can do better
+		}
+		// A ticket that no free phone suits may be passed. One that only waits its turn may not, even if it was held before.
 		hold := choice.Verdict != Grant
 		if hold && !q.HeldSince.IsZero() {
-			continue // marked already
+			continue
 		}
 		lease, err := d.store.Assign(ctx, d.cfg.Owner, q.ID, NewID(), choice.Candidates, hold)
 		if err != nil {

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strconv"
 	"time"
@@ -49,7 +50,7 @@ func (g *Gateway) attempts(ctx context.Context, claim *balancer.Claim, out *rela
 		lease, err := claim.Await(ctx)
 		r.queued += time.Since(waited)
 		if err != nil {
-			r.err = causeOf(ctx, err)
+			r.err = g.comeBack(causeOf(ctx, err), p.model.ID)
 			return r
 		}
 		r.attempts++
@@ -90,6 +91,26 @@ func (g *Gateway) attempts(ctx context.Context, claim *balancer.Claim, out *rela
 		}
 		r.attempt = balancer.Attempt{} // given back with the lease
 	}
+}
+
+// comeBack adds to the lack of a usable phone the time at which the first of those that asked to be left alone may be asked again.
+func (g *Gateway) comeBack(err error, model string) error {
+	if !errors.Is(err, balancer.ErrNoReplica) {
+		return err
+	}
+	now, snap := g.Room.Now(), g.Room.Snapshot()
+	var soonest time.Duration
+	for _, i := range snap.Pool(model) {
+		v := &snap.Views[i]
+		wait := v.LeaveAlone.Sub(now)
+		if up := v.State == balancer.Ready || v.State == balancer.Suspect; up && wait > 0 && (soonest == 0 || wait < soonest) {
+			soonest = wait
+		}
+	}
+	if soonest == 0 {
+		return err
+	}
+	return &restingError{soonest: soonest, err: err}
 }
 
 // free reports whether a failure costs the request no attempt: the phone was lost, or never began.
@@ -142,12 +163,13 @@ func (p plan) body(e *relay.Endpoint) []byte {
 	return p.head.Splice(edits)
 }
 
-// breakerError is what the local breaker hears: failures of the phone only.
+// breakerError is what the local breaker hears: failures of the phone only. A 500 may be the request's, and a caller who repeats it must
+// not take the fleet away from everybody.
 func breakerError(r relay.Result, e health.Evidence) error {
-	switch {
-	case r.Kind == relay.Done:
+	switch e.Kind {
+	case health.Served:
 		return nil
-	case e.Kind == health.None, e.Kind == health.Busy:
+	case health.None, health.Busy, health.Unclear:
 		return health.ErrNeutral
 	}
 	if r.Err != nil {

@@ -39,6 +39,20 @@ func (e *attemptError) Error() string {
 // Unwrap returns the last attempt's cause.
 func (e *attemptError) Unwrap() error { return e.last.Err }
 
+// restingError is a pool whose phones are there, but all asked to be left alone.
+type restingError struct {
+	soonest time.Duration // until the first may be asked again
+	err     error
+}
+
+// Error implements error.
+func (e *restingError) Error() string {
+	return fmt.Sprintf("%v: the first phone may be asked again in %v", e.err, e.soonest)
+}
+
+// Unwrap returns the cause.
+func (e *restingError) Unwrap() error { return e.err }
+
 // verdict is what an error means: the answer, and its place in the books.
 type verdict struct {
 	public  *openai.Error // nil: nobody is left to tell
@@ -51,6 +65,7 @@ func judge(err error) verdict {
 	var public *openai.Error
 	var exceeded *limit.Exceeded
 	var attempts *attemptError
+	var resting *restingError
 	switch {
 	case errors.Is(err, errCallerGone), errors.Is(err, context.Canceled):
 		return verdict{outcome: account.Cancelled}
@@ -70,6 +85,8 @@ func judge(err error) verdict {
 		return verdict{public: openai.Overloaded(retryFull, "Too many requests are waiting for this model. Try again shortly, or add phones."), outcome: account.RefusedFull}
 	case errors.Is(err, balancer.ErrPatience):
 		return verdict{public: openai.Overloaded(retryBusy, "All phones of this model stayed busy for as long as a request of this class waits. Try again, or add phones."), outcome: account.RefusedFull}
+	case errors.As(err, &resting):
+		return verdict{public: openai.Overloaded(resting.soonest, allResting), outcome: account.NoReplica}
 	case errors.Is(err, balancer.ErrNoReplica):
 		return verdict{public: openai.Overloaded(retryAway, "No phone that serves this model is reachable now. They are probed every few seconds; try again shortly."), outcome: account.NoReplica}
 	case errors.Is(err, balancer.ErrHopeless):
@@ -90,6 +107,8 @@ const (
 	retryHopeless = 60 * time.Second
 )
 
+const allResting = "Every phone of this model asked to be left alone for a while. Try again shortly."
+
 // errQueueFull means a bound of the queue refused the ticket.
 var errQueueFull = errors.New("queue is full")
 
@@ -101,7 +120,7 @@ func judgeAttempts(e *attemptError) verdict {
 	case last.Delivered:
 		return verdict{public: openai.BadGateway("The phone that was answering was lost in the middle of its answer, which therefore ends here, incomplete. Send the request again."), outcome: account.Truncated}
 	case last.Kind == relay.Busy:
-		return verdict{public: openai.Overloaded(retryBusy, "Every phone of this model asked to be left alone for a while. Try again shortly."), outcome: account.NoReplica}
+		return verdict{public: openai.Overloaded(retryBusy, allResting), outcome: account.NoReplica}
 	default:
 		return verdict{
 			public:  openai.BadGateway(fmt.Sprintf("%d phones failed to answer this request, the last one with: %s. If it happens again with this request only, change the request.", e.attempts, last.Kind)),

@@ -40,12 +40,19 @@ var evidenceKinds = map[relay.Kind]health.Kind{
 // batchTokens is llama-server's usual logical batch: a cancel is noticed only between two of them.
 const batchTokens = 512
 
+// restingPause keeps a request for which there is only a phone that this gateway's breaker keeps away from coming back to it at once.
+const restingPause = time.Second
+
 // aftermath is what an attempt leaves on its phone: how long the slot may still be at work, and what was learned of its speed.
 func (g *Gateway) aftermath(l balancer.Lease, r relay.Result) balancer.Attempt {
 	a := balancer.Attempt{
 		// A busy phone too: the choice would hold the request for it as long as it is the fastest, and be turned away again.
 		Failed:  r.Kind != relay.Done && r.Kind != relay.Caller && r.Kind != relay.Cancelled,
 		Samples: samplesOf(r),
+	}
+	if errors.Is(r.Err, health.ErrTripped) {
+		a.Cooling = restingPause
+		return a
 	}
 	if r.Phase == relay.Connecting && r.Kind != relay.Done {
 		return a // the phone has not heard of the request

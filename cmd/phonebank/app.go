@@ -79,7 +79,7 @@ func newApp(ctx context.Context, cfg *Config, log *slog.Logger) (_ *app, err err
 }
 
 func openStore(ctx context.Context, cfg *Config, book *account.Book, log *slog.Logger) (*redisstore.Store, error) {
-	rc := redisstore.Config{URL: string(cfg.Redis.URL), Namespace: cfg.Redis.Namespace, OnCall: book.RedisCall}
+	rc := redisstore.Config{URL: string(cfg.Redis.URL), Namespace: cfg.Redis.Namespace, Timeout: cfg.Redis.Timeout, OnCall: book.RedisCall}
 	if rc.URL != "" {
 		return redisstore.Open(ctx, rc, log)
 	}

@@ -46,6 +46,8 @@ type RedisConfig struct {
 	URL       Secret `yaml:"url"`       // may hold a password
 	Namespace string `yaml:"namespace"` // default phonebank
 	Embedded  bool   `yaml:"embedded"`  // embedded on purpose: no warning
+	// Timeout of one call, default 250ms. Longer means that requests wait longer before they hear that Redis is away.
+	Timeout time.Duration `yaml:"timeout"`
 }
 
 // AuthConfig is who may call.
@@ -148,6 +150,7 @@ func (c *Config) setDefaults() {
 	c.Listen = "127.0.0.1:8080"
 	c.Admin.Listen = "127.0.0.1:8081"
 	c.Redis.Namespace = "phonebank"
+	c.Redis.Timeout = 250 * time.Millisecond
 	c.Limits.BodyBytes = 10 << 20
 	c.Queue.Max = 10_000
 	c.Queue.Patience = PatienceConfig{Guard: 10 * time.Second, Chat: time.Minute, Review: 9 * time.Minute}

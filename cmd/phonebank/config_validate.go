@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"phonebank/auth"
 	"phonebank/auth/limit"
@@ -76,6 +77,9 @@ func (j JWTConfig) validate(f *collector) {
 }
 
 func (r RedisConfig) validate(f *collector) {
+	if r.Timeout <= 0 || r.Timeout > 30*time.Second {
+		f.add("redis.timeout", "is out of range; use more than 0 and at most 30s")
+	}
 	if !namespacePattern.MatchString(r.Namespace) {
 		f.add("redis.namespace", "is not a name; use 1 to 64 of A-Z a-z 0-9 . _ -")
 	}

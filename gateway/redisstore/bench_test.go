@@ -56,7 +56,6 @@ func BenchmarkAdmitFinish(b *testing.B) {
 			check(b, err)
 		}
 	})
-	stats(b, s, b.N)
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "requests/s")
 }
 
@@ -85,7 +84,6 @@ func BenchmarkQueueAssignTakeFinish(b *testing.B) {
 			check(b, err)
 		}
 	})
-	stats(b, s, b.N)
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "requests/s")
 }
 
@@ -115,7 +113,7 @@ func BenchmarkSnapshot(b *testing.B) {
 				_, _, err := s.Admit(b.Context(), gw1, "shop", limit.Limits{}, limit.Cost{}, o)
 				check(b, err)
 			}
-			b.ReportAllocs(); stats(b,s,0)
+			b.ReportAllocs()
 			for b.Loop() {
 				_, err := s.Snapshot(b.Context())
 				check(b, err)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -229,11 +230,13 @@ func TestSamplesDecay(t *testing.T) {
 		i.Mini.SetTime(now)
 	}
 	teach(
-		balancer.Sample{Kind: balancer.DecodeSample, Bucket: 3, Amount: 5, Seconds: 1},
+		balancer.Sample{Kind: balancer.DecodeSample, Bucket: 3, Amount: 2, Seconds: 0.25},
+		balancer.Sample{Kind: balancer.DecodeSample, Bucket: 3, Amount: 3, Seconds: 0.75},
 		balancer.Sample{Kind: balancer.OverheadSample, Amount: 1, Seconds: 0.25},
 		balancer.Sample{Kind: balancer.FailureSample, Amount: 0, Seconds: 1},
 		// None of these is a measurement.
 		balancer.Sample{Kind: balancer.FailureSample, Bucket: 1, Amount: 1, Seconds: 1},
+		balancer.Sample{Kind: balancer.DecodeSample, Bucket: 3, Amount: math.NaN(), Seconds: 1},
 		balancer.Sample{Kind: balancer.PrefillSample, Bucket: 2, Amount: math.NaN(), Seconds: 1},
 		balancer.Sample{Kind: balancer.PrefillSample, Bucket: 2, Amount: math.Inf(1), Seconds: 1},
 		balancer.Sample{Kind: balancer.PrefillSample, Bucket: 2, Amount: -1, Seconds: 1},
@@ -272,21 +275,11 @@ func TestSnapshotCountsQueues(t *testing.T) {
 		if len(snap.Views) != 300 || len(snap.Pool(model)) != 300 || snap.Queued[model] != 2 {
 			t.Errorf("%d views, %d in the pool, %d queued, want 300, 300, 2", len(snap.Views), len(snap.Pool(model)), snap.Queued[model])
 		}
-		if !slices.IsSortedFunc(snap.Views, func(a, b balancer.View) int { return cmpText(a.ID, b.ID) }) {
+		if !slices.IsSortedFunc(snap.Views, func(a, b balancer.View) int { return strings.Compare(string(a.ID), string(b.ID)) }) {
 			t.Error("views are not in order")
 		}
 		if age := time.Since(snap.At); age < -time.Minute || age > time.Minute {
 			t.Errorf("taken at %v", snap.At)
 		}
 	})
-}
-
-func cmpText(a, b balancer.ReplicaID) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }

@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"phonebank/auth/limit"
 	"phonebank/balancer"
 	"phonebank/health"
@@ -196,11 +194,3 @@ func leftovers(t testing.TB, s *Store) []string {
 	slices.Sort(left)
 	return left
 }
-
-func contextWithCancel(t testing.TB) (context.Context, context.CancelFunc) {
-	t.Helper()
-	return context.WithCancel(t.Context())
-}
-
-// zero is a member with score 0.
-func zero(member string) redis.Z { return redis.Z{Member: member} }

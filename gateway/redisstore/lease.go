@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -106,12 +107,7 @@ func (s *Store) finish(ctx context.Context, f balancer.Finish) (balancer.Finishe
 	if f.Tried != "" && !validID(string(f.Tried)) {
 		return balancer.Finished{}, errors.New("finish: tried is no replica id")
 	}
-	for _, m := range f.Samples {
-		if name, ok := sumField(m); ok {
-			args = append(args, name, formatFloat(m.Amount), formatFloat(m.Seconds))
-		}
-	}
-	r, err := s.evalList(ctx, s.scripts.finish, args...)
+	r, err := s.evalList(ctx, s.scripts.finish, appendSamples(args, f.Samples)...)
 	if err != nil {
 		return balancer.Finished{}, err
 	}
@@ -125,6 +121,29 @@ func (s *Store) finish(ctx context.Context, f balancer.Finish) (balancer.Finishe
 		}
 	}
 	return done, r.failed(s.scripts.finish)
+}
+
+// appendSamples adds three arguments for each sum that the samples change. The script wants each sum once, so samples of one are added up.
+func appendSamples(args []any, samples []balancer.Sample) []any {
+	names := make([]string, 0, len(samples))
+	totals := make([]balancer.Sample, 0, len(samples))
+	for _, m := range samples {
+		name, ok := sumField(m)
+		if !ok {
+			continue
+		}
+		at := slices.Index(names, name)
+		if at < 0 {
+			names, totals = append(names, name), append(totals, m)
+			continue
+		}
+		totals[at].Amount += m.Amount
+		totals[at].Seconds += m.Seconds
+	}
+	for i, name := range names {
+		args = append(args, name, formatFloat(totals[i].Amount), formatFloat(totals[i].Seconds))
+	}
+	return args
 }
 
 // sumField names the sum a sample belongs to. One that is no measurement (unknown kind, negative, not finite) is left out: it would poison

@@ -43,8 +43,8 @@ func TestAdmitGrantsAtOnce(t *testing.T) {
 
 func TestAdmitRefusesUnfitCandidates(t *testing.T) {
 	tests := []struct {
-		name   string
-		break_ func(t *testing.T, s *Store, c *balancer.Candidate, tk *balancer.Ticket)
+		name  string
+		spoil func(t *testing.T, s *Store, c *balancer.Candidate, tk *balancer.Ticket)
 	}{
 		{"unknown", func(_ *testing.T, _ *Store, c *balancer.Candidate, _ *balancer.Ticket) { c.Replica = "nobody" }},
 		{"older generation", func(_ *testing.T, _ *Store, c *balancer.Candidate, _ *balancer.Ticket) { c.Generation-- }},
@@ -72,7 +72,7 @@ func TestAdmitRefusesUnfitCandidates(t *testing.T) {
 		for n, tt := range tests {
 			t.Run(tt.name, func(t *testing.T) {
 				c, tk := phone(t, s, "a", 2), ticket(n)
-				tt.break_(t, s, &c, &tk)
+				tt.spoil(t, s, &c, &tk)
 				if p := admit(t, s, gw1, offer(tk, "L", c)); p.Lease != nil {
 					t.Errorf("granted %+v", p.Lease)
 				}

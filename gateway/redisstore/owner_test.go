@@ -1,12 +1,14 @@
 package redisstore
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
 
 	"phonebank/balancer"
 	"phonebank/test/redistest"
@@ -236,7 +238,7 @@ func TestManyTicketsAreReapedInOneTick(t *testing.T) {
 	if err := s.client.Set(t.Context(), s.keys.prefix+"pulse", time.Now().UnixMilli(), 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.client.ZAdd(t.Context(), s.keys.prefix+"owners", zero(string(gw1))).Err(); err != nil {
+	if err := s.client.ZAdd(t.Context(), s.keys.prefix+"owners", redis.Z{Member: string(gw1)}).Err(); err != nil {
 		t.Fatal(err)
 	}
 	if k := tick(t, s, gw2); k.Reaped != n {
@@ -279,7 +281,7 @@ func TestNotices(t *testing.T) {
 
 func TestNoticesEndWithContext(t *testing.T) {
 	bubble(t, func(t *testing.T, s *Store) {
-		ctx, cancel := contextWithCancel(t)
+		ctx, cancel := context.WithCancel(t.Context())
 		news := s.Notices(ctx, gw1)
 		<-news
 		cancel()

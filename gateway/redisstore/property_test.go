@@ -108,45 +108,21 @@ func (w *world) candidates() []balancer.Candidate {
 func (w *world) step() {
 	ctx, s := w.t.Context(), w.s
 	w.count++
-	name := fmt.Sprintf("%d", w.count)
+	lease := fmt.Sprintf("L%d", w.count)
 	switch w.draw(12, "action") {
 	case 0, 1, 2:
-		tk := balancer.Ticket{
-			ID: "t" + name, Key: fmt.Sprintf("k%d", w.draw(2, "key")), Model: w.models()[w.draw(2, "model")], Slots: 1 + w.draw(2, "slots"),
-			Arrived: w.now, HardEnd: time.Duration(1+w.draw(100, "life")) * time.Second,
-		}
-		o := balancer.Offer{Ticket: tk, LeaseID: "L" + name, Candidates: w.candidates(), Hold: w.draw(4, "hold") == 0}
-		o.Bounds = balancer.Bounds{Pool: 3, Key: 2}
-		by := w.owner()
-		d, p, err := s.Admit(ctx, by, tk.Key, limit.Limits{RequestsPerMinute: 60, TokensPerMinute: 900, Concurrent: 6}, limit.Cost{Requests: 1, Tokens: 50}, o)
-		w.must(err)
-		if !d.Allowed || p.Full != balancer.NotFull {
-			return
-		}
-		w.open[tk.ID] = &openTicket{Ticket: tk, owner: by}
-		if p.Lease != nil {
-			w.open[tk.ID].lease = p.Lease.ID
-		}
+		w.admit(lease)
 	case 3, 4:
 		if k := w.some(); k != nil {
 			by := w.owner()
-			l, err := s.Assign(ctx, by, k.ID, "L"+name, w.candidates(), false)
+			l, err := s.Assign(ctx, by, k.ID, lease, w.candidates(), false)
 			w.must(err)
 			if l != nil && by == k.owner {
 				k.lease = l.ID
 			}
 		}
 	case 5:
-		by := w.owner()
-		offers, err := s.Assigned(ctx, by)
-		w.must(err)
-		for _, l := range offers {
-			ok, err := s.Take(ctx, by, l.Ticket, l.ID)
-			w.must(err)
-			if ok {
-				w.open[l.Ticket].lease = l.ID
-			}
-		}
+		w.take()
 	case 6, 7:
 		if k := w.some(); k != nil {
 			w.finish(k, w.draw(3, "requeue") == 0)
@@ -165,6 +141,39 @@ func (w *world) step() {
 		w.must(err)
 	case 11:
 		w.fleetChange()
+	}
+}
+
+func (w *world) admit(lease string) {
+	tk := balancer.Ticket{
+		ID: fmt.Sprintf("t%d", w.count), Key: fmt.Sprintf("k%d", w.draw(2, "key")), Model: w.models()[w.draw(2, "model")],
+		Slots: 1 + w.draw(2, "slots"), Arrived: w.now, HardEnd: time.Duration(1+w.draw(100, "life")) * time.Second,
+	}
+	by := w.owner()
+	limits := limit.Limits{RequestsPerMinute: 60, TokensPerMinute: 900, Concurrent: 6}
+	d, p, err := w.s.Admit(w.t.Context(), by, tk.Key, limits, limit.Cost{Requests: 1, Tokens: 50}, balancer.Offer{
+		Ticket: tk, LeaseID: lease, Candidates: w.candidates(), Hold: w.draw(4, "hold") == 0, Bounds: balancer.Bounds{Pool: 3, Key: 2},
+	})
+	w.must(err)
+	if !d.Allowed || p.Full != balancer.NotFull {
+		return
+	}
+	w.open[tk.ID] = &openTicket{Ticket: tk, owner: by}
+	if p.Lease != nil {
+		w.open[tk.ID].lease = p.Lease.ID
+	}
+}
+
+func (w *world) take() {
+	by := w.owner()
+	offers, err := w.s.Assigned(w.t.Context(), by)
+	w.must(err)
+	for _, l := range offers {
+		ok, err := w.s.Take(w.t.Context(), by, l.Ticket, l.ID)
+		w.must(err)
+		if ok {
+			w.open[l.Ticket].lease = l.ID
+		}
 	}
 }
 

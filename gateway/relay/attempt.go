@@ -70,9 +70,9 @@ func (r *Relay) once(ctx context.Context, job Job, start time.Time) (res Result,
 	s.dog = newWatchdog(r.clocks.first(job.Predicted), cancel)
 	defer s.dog.stop()
 
-	var reused bool
+	var connected, reused bool
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GotConn: func(i httptrace.GotConnInfo) { reused = i.Reused },
+		GotConn: func(i httptrace.GotConnInfo) { connected, reused = true, i.Reused },
 	})
 	req, err := job.request(ctx)
 	if err != nil {
@@ -81,9 +81,10 @@ func (r *Relay) once(ctx context.Context, job Job, start time.Time) (res Result,
 	resp, err := r.transport.RoundTrip(req)
 	if err != nil {
 		res = classifyTransport(ctx, err)
-		var dial *DialError
-		if errors.As(err, &dial) {
-			return res, dial.Handshake && res.Kind == Silent
+		if !connected {
+			var dial *DialError
+			tcp := errors.As(err, &dial) && !dial.Handshake
+			return res, res.Kind == Silent && !tcp
 		}
 		res.Phase = Waiting
 		return res, reused && (res.Kind == Broken || res.Kind == Offline)
@@ -170,6 +171,11 @@ func (s *session) readStream(ctx context.Context, body io.Reader) Result {
 		case ev.Comment:
 			s.pinged = true
 			s.allow()
+			continue
+		case ev.Partial && !ev.Done():
+			continue // cut anywhere, so nobody may read it
+		case len(bytes.TrimSpace(ev.Data)) == 0:
+			s.allow() // some servers beat so; SDKs would parse it and fail
 			continue
 		case ev.Done():
 			if res := s.end(); res.Kind != Done {

@@ -148,23 +148,23 @@ func (d *Delivery) event(ev openai.Event, c openai.Chunk) error {
 	return d.writeLocked(d.scratch, !ev.More)
 }
 
-// appendEvent writes an event with its data edited in place: every other byte of it stays.
+// appendEvent writes a whole event with its data edited in place: every other byte of it stays.
 func appendEvent(dst []byte, ev openai.Event, e openai.ChunkEdits) []byte {
 	at := bytes.Index(ev.Raw, ev.Data)
 	if at < 0 { // data over several lines: JSON does not care, so it becomes one
-		return append(openai.AppendChunk(append(dst, "data: "...), ev.Data, e), '\n', '\n')
+		dst = append(dst, "data: "...)
+		from := len(dst)
+		dst = openai.AppendChunk(dst, ev.Data, e)
+		for i := from; i < len(dst); i++ {
+			if dst[i] == '\n' {
+				dst[i] = ' '
+			}
+		}
+		return append(dst, "\n\n"...)
 	}
 	dst = append(dst, ev.Raw[:at]...)
 	dst = openai.AppendChunk(dst, ev.Data, e)
-	dst = append(dst, ev.Raw[at+len(ev.Data):]...)
-	if !endsEvent(dst) {
-		dst = append(dst, '\n', '\n')
-	}
-	return dst
-}
-
-func endsEvent(p []byte) bool {
-	return bytes.HasSuffix(p, []byte("\n\n")) || bytes.HasSuffix(p, []byte("\r\n\r\n")) || bytes.HasSuffix(p, []byte("\r\r"))
+	return append(dst, ev.Raw[at+len(ev.Data):]...)
 }
 
 // complete ends a whole answer. Its last bytes stay in the server's buffer until the handler returns: by then the request's slot and its

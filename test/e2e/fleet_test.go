@@ -19,7 +19,7 @@ const patient = "queue: {patience: {guard: 60s, chat: 60s, review: 60s}}\n"
 func crowd(t *testing.T, redis *redistest.Instance, phones int) (*harness.Fleet, [2]*harness.Gateway) {
 	t.Helper()
 	fleet := harness.StartFleet(t, phones, 20)
-	config := fleet.Config(harness.Options{Redis: redis.URL(), Namespace: "crowd", Class: "guard", Extra: patient})
+	config := fleet.Config(harness.Options{Redis: redis.URL(), Namespace: "crowd", Class: "guard", Extra: patient, RedisTimeout: "3s"})
 	gateways := [2]*harness.Gateway{harness.StartGateway(t, config), harness.StartGateway(t, config)}
 	for _, g := range gateways {
 		awaitReady(t, g, phones)
@@ -193,4 +193,22 @@ func TestSlotsOfAKilledGatewayAreUsableAgain(t *testing.T) {
 			t.Errorf("request %d sent after the kill: %v", i, r)
 		}
 	}
+}
+
+// Far more work than slots: everything waits in the one queue, through both gateways, and everything is answered.
+func TestBacklogDrains(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes half a minute")
+	}
+	fleet, gateways := crowd(t, redistest.Server(t), 20)
+	stop := watchDepth(t, gateways[0])
+	calls := mix(300, 3)
+	replies := volley(t.Context(), calls, time.Second, []string{gateways[0].URL, gateways[1].URL}, nil)
+	stop()
+	for i, r := range replies {
+		if !r.right(calls[i]) {
+			t.Errorf("request %d (%s, stream %v): %v", i, calls[i].class, calls[i].stream, r)
+		}
+	}
+	checkSlots(t, fleet)
 }

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -71,16 +72,18 @@ func (f *Fleet) Replicas() string {
 type Options struct {
 	Redis     string // URL; empty for the embedded one
 	Namespace string
-	Keys      string // lines of auth.keys beside the usual one
-	Class     string // of the usual key [chat]
-	Extra     string // further top-level YAML
+
+	RedisTimeout string // of one call [250ms]
+	Keys         string // lines of auth.keys beside the usual one
+	Class        string // of the usual key [chat]
+	Extra        string // further top-level YAML
 }
 
 // Config is a whole configuration for the fleet, with ports chosen by the system.
 func (f *Fleet) Config(o Options) string {
 	redis := "{embedded: true}"
 	if o.Redis != "" {
-		redis = fmt.Sprintf("{url: %q, namespace: %q}", o.Redis, o.Namespace)
+		redis = fmt.Sprintf("{url: %q, namespace: %q, timeout: %q}", o.Redis, o.Namespace, cmp.Or(o.RedisTimeout, "250ms"))
 	}
 	class := o.Class
 	if class == "" {

@@ -63,11 +63,12 @@ end
 -- Where to: nobody is passed who waits for just any phone.
 local slots, hold = tonumber(ARGV[5]), ARGV[17] == '1'
 local queued = redis.call('ZCARD', P .. 'q:' .. model)
-local chosen = nil
-if not hold and queued == redis.call('SCARD', P .. 'h:' .. model) then
+local chosen, room = nil, 0
+if not hold and #ARGV >= 19 and (queued == 0 or queued == redis.call('SCARD', P .. 'h:' .. model)) then
   for i = 19, #ARGV, 3 do
-    if fits(ARGV[i], ARGV[i + 1], model, slots, now) then
-      chosen = i
+    local ok, n = fits(ARGV[i], ARGV[i + 1], model, slots, now)
+    if ok then
+      chosen, room = i, n
       break
     end
   end
@@ -96,17 +97,23 @@ if #charge > 0 then
 end
 
 -- Commit.
-local t = { id = id, owner = owner, model = model, key = key, slots = slots, order = ARGV[6] }
-redis.call('HSET', P .. 't:' .. id, 'owner', owner, 'state', 'queued', 'model', model, 'key', key, 'slots', ARGV[5], 'order', ARGV[6],
-  'tokens', tokens and int(math.max(0, token_cost)) or '0', 'tpm', ARGV[10], 'held', hold and int(now) or '0', 'body', ARGV[8])
+local fields = { 'owner', owner, 'state', chosen and 'running' or 'queued', 'model', model, 'key', key, 'slots', ARGV[5], 'order', ARGV[6],
+  'tokens', tokens and int(math.max(0, token_cost)) or '0', 'tpm', ARGV[10], 'held', hold and int(now) or '0', 'body', ARGV[8] }
+if chosen then
+  for _, f in ipairs({ 'lease', ARGV[16], 'replica', ARGV[chosen], 'gen', ARGV[chosen + 1], 'predicted', ARGV[chosen + 2] }) do
+    fields[#fields + 1] = f
+  end
+end
+redis.call('HSET', P .. 't:' .. id, unpack(fields))
 redis.call('ZADD', P .. 'ends', int(now + tonumber(ARGV[7])), id)
 redis.call('ZADD', P .. 'owners', 'NX', int(now + tonumber(ARGV[18])), owner)
 redis.call('SADD', P .. 'o:' .. owner, id)
 redis.call('SADD', P .. 'kc:' .. key, id)
 if chosen then
-  bind(t, 'running', ARGV[16], ARGV[chosen], ARGV[chosen + 1], ARGV[chosen + 2], now)
+  occupy(ARGV[chosen], ARGV[16], slots, now + tonumber(ARGV[chosen + 2]))
+  if room == slots then redis.call('ZREM', P .. 'free:' .. model, ARGV[chosen]) end
   return answer('granted', 0, ARGV[16], ARGV[chosen], ARGV[chosen + 1], ARGV[chosen + 2])
 end
-enqueue(t)
+enqueue({ id = id, model = model, key = key, order = ARGV[6] })
 if hold then redis.call('SADD', P .. 'h:' .. model, id) end
 return waiting()

@@ -24,10 +24,14 @@ if #ARGV < 6 then
 end
 for i = 6, #ARGV, 3 do
   local replica, gen, predicted = ARGV[i], ARGV[i + 1], ARGV[i + 2]
-  if fits(replica, gen, t.model, t.slots, now) then
-    local own = t.owner == by
+  local ok, room = fits(replica, gen, t.model, t.slots, now)
+  if ok then
     dequeue(t)
-    bind(t, own and 'running' or 'offered', lease, replica, gen, predicted, now)
+    occupy(replica, lease, t.slots, now + tonumber(predicted))
+    if room == t.slots then redis.call('ZREM', P .. 'free:' .. t.model, replica) end
+    local own = t.owner == by
+    redis.call('HSET', P .. 't:' .. id, 'state', own and 'running' or 'offered', 'lease', lease, 'replica', replica, 'gen', gen,
+      'predicted', predicted, 'held', '0')
     if not own then
       local offer = table.concat({ lease, id, replica, gen, predicted }, ' ')
       redis.call('HSET', P .. 'a:' .. t.owner, id, offer)

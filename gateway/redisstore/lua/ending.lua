@@ -3,13 +3,14 @@
 -- Returns  nothing; defines local functions
 -- Cost     O(slots log n)
 
--- Replaces the reservation of tokens by what was used. A bucket that expired is full.
+-- Replaces the reservation of tokens by what was used. A bucket that expired is full: nothing can come back to it.
 local function settle(t, used, now)
   if t.tpm <= 0 then return end
   local key = P .. 'k:' .. t.key
   local v = redis.call('HMGET', key, 'tg', 'th', 'ta')
-  local b = level_at(v[1], v[2], v[3], now, t.tpm)
   local r, u = grains(t.tokens), grains(used)
+  if u <= r and not v[1] then return end
+  local b = level_at(v[1], v[2], v[3], now, t.tpm)
   if u <= r then
     b.g = b.g + math.min(r - u, b.held)
   else
@@ -17,8 +18,10 @@ local function settle(t, used, now)
   end
   b.held = math.max(0, b.held - r)
   redis.call('HSET', key, 'tg', int(b.g), 'th', int(b.held), 'ta', int(now))
-  local ttl = reset(b) + 1000
-  if redis.call('PTTL', key) < ttl then redis.call('PEXPIRE', key, int(ttl)) end
+  if u > r then -- else it is full no later than its key expires already
+    local ttl = reset(b) + 1000
+    if redis.call('PTTL', key) < ttl then redis.call('PEXPIRE', key, int(ttl)) end
+  end
 end
 
 -- Removes a ticket and everything it occupies; its slots cool until the given ms.

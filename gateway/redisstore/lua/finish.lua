@@ -12,23 +12,29 @@ local now = now_ms()
 local t = load_ticket(id)
 if not t or t.owner ~= ARGV[1] or (lease ~= '' and t.lease ~= lease) then return { 0 } end
 
--- What the attempt taught. A replica of another generation is another phone as far as speed goes.
-local replica = P .. 'r:' .. t.replica
-if t.lease ~= '' and redis.call('HGET', replica, 'gen') == t.gen then
-  if ARGV[7] ~= '0' then redis.call('HSET', replica, 'rank', ARGV[7]) end
-  local sums, half = P .. 's:' .. t.replica, tonumber(ARGV[10])
-  for i = 11, #ARGV, 3 do
+-- What the attempt taught: decaying sums, as balancer.Sum has them. A replica of another generation is another phone as far as speed goes.
+local function learn()
+  local names, changes = {}, {}
+  for i = 11, #ARGV, 3 do names[#names + 1] = ARGV[i] end
+  local old = redis.call('HMGET', P .. 's:' .. t.replica, unpack(names))
+  for n, name in ipairs(names) do
     local amount, seconds, at = 0, 0, now
-    local old = redis.call('HGET', sums, ARGV[i])
-    if old then
-      local a, s, w = string.match(old, '^(%S+) (%S+) (%S+)$')
+    if old[n] then
+      local a, s, w = string.match(old[n], '^(%S+) (%S+) (%S+)$')
       amount, seconds, at = tonumber(a), tonumber(s), tonumber(w)
     end
-    local f = 1
-    if now > at then f = 2 ^ (-(now - at) / half) end
-    redis.call('HSET', sums, ARGV[i], string.format('%.17g %.17g %.0f',
-      amount * f + tonumber(ARGV[i + 1]), seconds * f + tonumber(ARGV[i + 2]), math.max(now, at)))
+    local i, f = 8 + 3 * n, 1
+    if now > at then f = 2 ^ (-(now - at) / tonumber(ARGV[10])) end
+    changes[2 * n - 1] = name
+    changes[2 * n] = string.format('%.17g %.17g %.0f', amount * f + tonumber(ARGV[i + 1]), seconds * f + tonumber(ARGV[i + 2]),
+      math.max(now, at))
   end
+  redis.call('HSET', P .. 's:' .. t.replica, unpack(changes))
+end
+
+if t.lease ~= '' and (#ARGV > 10 or ARGV[7] ~= '0') and redis.call('HGET', P .. 'r:' .. t.replica, 'gen') == t.gen then
+  if ARGV[7] ~= '0' then redis.call('HSET', P .. 'r:' .. t.replica, 'rank', ARGV[7]) end
+  if #ARGV > 10 then learn() end
 end
 
 local cool_until = now + tonumber(ARGV[6])

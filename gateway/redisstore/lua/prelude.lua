@@ -21,60 +21,60 @@ local function member(lease, i)
   return lease .. '#' .. int(i)
 end
 
--- Occupied slots of a replica, after those that have cooled are gone. O(log n)
+-- Occupied slots of a replica, after those that have cooled are gone, and how many of them cool. O(log n)
 local function busy_slots(id, now)
   local cool = P .. 'c:' .. id
-  redis.call('ZREMRANGEBYSCORE', cool, '-inf', int(now))
-  return redis.call('ZCARD', P .. 'l:' .. id) + redis.call('ZCARD', cool)
+  local cooling = redis.call('ZCARD', cool)
+  if cooling > 0 then cooling = cooling - redis.call('ZREMRANGEBYSCORE', cool, '-inf', int(now)) end
+  return redis.call('ZCARD', P .. 'l:' .. id) + cooling, cooling
 end
 
--- Puts a replica into the set of free ones of its model, or takes it out; and books the time at which that may change by itself. O(log n)
+-- Puts a replica into the set of free ones of its model, or takes it out; and books the time at which that may change by itself. A time
+-- booked before stays: tick looks once too often. O(log n)
 local function refresh_free(id, now)
   local r = redis.call('HMGET', P .. 'r:' .. id, 'model', 'slots', 'state', 'until', 'rank')
   if not r[1] then return end
-  local busy, rests = busy_slots(id, now), tonumber(r[4])
-  local rank = tonumber(r[5])
+  local busy, cooling = busy_slots(id, now)
+  local rank, wake = tonumber(r[5]), tonumber(r[4])
   if r[3] == 'suspect' then rank = rank + 1e9 end
-  if (r[3] == 'ready' or r[3] == 'suspect') and rests <= now and busy < tonumber(r[2]) then
+  if (r[3] == 'ready' or r[3] == 'suspect') and wake <= now and busy < tonumber(r[2]) then
     redis.call('ZADD', P .. 'free:' .. r[1], int(rank), id)
   else
     redis.call('ZREM', P .. 'free:' .. r[1], id)
   end
-  local wake = rests > now and rests or nil
-  local cool = redis.call('ZRANGE', P .. 'c:' .. id, 0, 0, 'WITHSCORES')
-  if cool[1] and (not wake or tonumber(cool[2]) < wake) then wake = tonumber(cool[2]) end
-  if wake then
-    redis.call('ZADD', P .. 'wake', int(wake), id)
-  else
-    redis.call('ZREM', P .. 'wake', id)
+  if cooling > 0 then
+    local first = tonumber(redis.call('ZRANGE', P .. 'c:' .. id, 0, 0, 'WITHSCORES')[2])
+    if wake <= now or first < wake then wake = first end
   end
+  if wake > now then redis.call('ZADD', P .. 'wake', int(wake), id) end
 end
 
--- Whether a replica of that generation may take n more slots of work for the model. O(log n)
+-- Whether a replica of that generation may take n more slots of work for the model, and how many are free before. O(log n)
 local function fits(id, gen, model, n, now)
   local r = redis.call('HMGET', P .. 'r:' .. id, 'model', 'slots', 'state', 'until', 'gen')
   if r[1] ~= model or r[5] ~= gen then return false end
   if r[3] ~= 'ready' and r[3] ~= 'suspect' then return false end
   if tonumber(r[4]) > now then return false end
-  return busy_slots(id, now) + n <= tonumber(r[2])
+  local room = tonumber(r[2]) - busy_slots(id, now)
+  return room >= n, room
 end
 
 -- Lets a lease occupy n slots. O(n log n)
-local function occupy(id, lease, n, ends, now)
+local function occupy(id, lease, n, ends)
   for i = 1, n do
     redis.call('ZADD', P .. 'l:' .. id, int(ends), member(lease, i))
   end
-  refresh_free(id, now)
 end
 
 -- The fields of a ticket that decisions need, or nil. O(1)
 local function load_ticket(id)
   local v = redis.call('HMGET', P .. 't:' .. id,
-    'owner', 'state', 'model', 'key', 'slots', 'order', 'tokens', 'tpm', 'lease', 'replica', 'gen', 'predicted')
+    'owner', 'state', 'model', 'key', 'slots', 'order', 'tokens', 'tpm', 'lease', 'replica', 'gen', 'predicted', 'held')
   if not v[1] then return nil end
   return {
     id = id, owner = v[1], state = v[2], model = v[3], key = v[4], slots = tonumber(v[5]), order = v[6],
     tokens = tonumber(v[7]), tpm = tonumber(v[8]), lease = v[9] or '', replica = v[10] or '', gen = v[11] or '0', predicted = v[12] or '0',
+    held = v[13] ~= '0',
   }
 end
 
@@ -88,7 +88,7 @@ end
 -- Out of the waiting line. O(log n)
 local function dequeue(t)
   redis.call('ZREM', P .. 'q:' .. t.model, t.id)
-  redis.call('SREM', P .. 'h:' .. t.model, t.id)
+  if t.held then redis.call('SREM', P .. 'h:' .. t.model, t.id) end
   redis.call('SREM', P .. 'kq:' .. t.key, t.id)
   if redis.call('ZCARD', P .. 'q:' .. t.model) == 0 then redis.call('SREM', P .. 'pools', t.model) end
 end
@@ -111,12 +111,6 @@ local function vacate(t, cool_until, now)
     end
   end
   refresh_free(t.replica, now)
-end
-
--- Binds a ticket that does not wait (any more) to a replica: state is running, or offered when the owner has yet to take it. O(n log n)
-local function bind(t, state, lease, replica, gen, predicted, now)
-  occupy(replica, lease, t.slots, now + tonumber(predicted), now)
-  redis.call('HSET', P .. 't:' .. t.id, 'state', state, 'lease', lease, 'replica', replica, 'gen', gen, 'predicted', predicted, 'held', '0')
 end
 
 -- Back to the waiting line at the old place; tried, if not empty, joins the phones that have failed it. O(n log n)

@@ -25,7 +25,10 @@ redis.call('ZADD', P .. 'owners', 'NX', int(now + tonumber(ARGV[10])), owner)
 redis.call('SADD', P .. 'o:' .. owner, id)
 redis.call('SADD', P .. 'kc:' .. t.key, id)
 if lease ~= '' then
-  bind(t, 'running', lease, replica, redis.call('HGET', P .. 'r:' .. replica, 'gen') or '0', ARGV[14], now)
+  redis.call('HSET', P .. 't:' .. id, 'state', 'running', 'lease', lease, 'replica', replica, 'predicted', ARGV[14], 'held', '0',
+    'gen', redis.call('HGET', P .. 'r:' .. replica, 'gen') or '0')
+  occupy(replica, lease, t.slots, now + tonumber(ARGV[14]))
+  refresh_free(replica, now)
 else
   enqueue(t)
   if ARGV[11] ~= '0' then redis.call('SADD', P .. 'h:' .. t.model, id) end
