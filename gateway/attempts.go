@@ -1,10 +1,12 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"phonebank/balancer"
@@ -128,6 +130,8 @@ func (g *Gateway) try(ctx context.Context, lease balancer.Lease, out *relay.Deli
 	if err != nil {
 		return relay.Result{Kind: relay.Busy, Err: err, Lost: true}
 	}
+	var alive sync.WaitGroup
+	defer alive.Wait()
 	streamed := p.head.Stream || endpoint.Engine != balancer.OpenAI
 	res := g.Relay.Attempt(ctx, relay.Job{
 		Endpoint:    endpoint,
@@ -136,6 +140,10 @@ func (g *Gateway) try(ctx context.Context, lease balancer.Lease, out *relay.Deli
 		Predicted:   lease.Predicted,
 		Out:         out,
 		AcceptEmpty: acceptEmpty,
+		Alive: func() {
+			// Beside the stream: a slow shared state must not slow the answer down.
+			alive.Go(func() { _ = g.Health.Report(ctx, lease.Replica, lease.Generation, health.Evidence{Kind: health.Alive}) })
+		},
 	})
 	evidence := evidenceOf(res)
 	if tripped := done(breakerError(res, evidence)); tripped {
@@ -171,11 +179,9 @@ func breakerError(r relay.Result, e health.Evidence) error {
 		return nil
 	case health.None, health.Busy, health.Unclear:
 		return health.ErrNeutral
+	default:
+		return cmp.Or(r.Err, errAttempt)
 	}
-	if r.Err != nil {
-		return r.Err
-	}
-	return errAttempt
 }
 
 // settlement is what the key pays: what was counted, what was streamed before the caller left, nothing when we failed.

@@ -94,7 +94,7 @@ func judge(err error) verdict {
 	case errors.Is(err, balancer.ErrDraining):
 		return verdict{public: openai.Overloaded(retryAway, "This gateway is stopping. Send the request again; another one takes it."), outcome: account.Unavailable}
 	case errors.Is(err, balancer.ErrUnavailable), errors.Is(err, balancer.ErrLost):
-		return verdict{public: openai.Overloaded(retryAway, "The gateway cannot reach its shared state at the moment. Nothing was started; try again shortly."), outcome: account.Unavailable}
+		return verdict{public: openai.Overloaded(retryAway, "The gateway has lost touch with its shared state and gave the request up before an answer. Try again shortly."), outcome: account.Unavailable}
 	}
 	return verdict{public: openai.Internal(), outcome: account.Internal}
 }
@@ -123,7 +123,7 @@ func judgeAttempts(e *attemptError) verdict {
 		return verdict{public: openai.Overloaded(retryBusy, allResting), outcome: account.NoReplica}
 	default:
 		return verdict{
-			public:  openai.BadGateway(fmt.Sprintf("%d phones failed to answer this request, the last one with: %s. If it happens again with this request only, change the request.", e.attempts, last.Kind)),
+			public:  openai.BadGateway(fmt.Sprintf("%d attempts to answer this request failed, the last one with: %s. If it happens again with this request only, change the request.", e.attempts, last.Kind)),
 			outcome: account.UpstreamError, noRetry: true,
 		}
 	}

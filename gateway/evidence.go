@@ -16,25 +16,34 @@ var (
 
 // evidenceOf is what the end of an attempt says of the phone's health.
 func evidenceOf(r relay.Result) health.Evidence {
-	e := health.Evidence{Kind: evidenceKinds[r.Kind], LeaveAlone: r.Wait}
+	e := health.Evidence{Kind: evidenceKind(r.Kind), LeaveAlone: r.Wait}
 	if r.Kind != relay.Done {
 		e.Reason = r.Kind.String()
 	}
 	return e
 }
 
-// evidenceKinds has no entry for what says nothing: a caller's fault, a cancel.
-var evidenceKinds = map[relay.Kind]health.Kind{
-	relay.Done:          health.Served,
-	relay.Offline:       health.Offline,
-	relay.Silent:        health.Silent,
-	relay.Broken:        health.Broken,
-	relay.Busy:          health.Busy,
-	relay.Misconfigured: health.Misconfigured,
-	relay.Unclear:       health.Unclear,
-	relay.Stalled:       health.Broken,
-	relay.Truncated:     health.Broken,
-	relay.Nonsense:      health.Broken,
+// evidenceKind is the one table from how an attempt ended to what that says of its phone.
+func evidenceKind(k relay.Kind) health.Kind {
+	switch k {
+	case relay.Done:
+		return health.Served
+	case relay.Offline:
+		return health.Offline
+	case relay.Silent:
+		return health.Silent
+	case relay.Broken, relay.Stalled, relay.Truncated, relay.Nonsense:
+		return health.Broken
+	case relay.Busy:
+		return health.Busy
+	case relay.Misconfigured:
+		return health.Misconfigured
+	case relay.Unclear:
+		return health.Unclear
+	case relay.Caller, relay.Cancelled:
+		return health.None
+	}
+	return health.None
 }
 
 // batchTokens is llama-server's usual logical batch: a cancel is noticed only between two of them.
@@ -60,6 +69,7 @@ func (g *Gateway) aftermath(l balancer.Lease, r relay.Result) balancer.Attempt {
 	switch r.Kind {
 	case relay.Cancelled, relay.Silent, relay.Stalled, relay.Truncated, relay.Nonsense:
 		a.Cooling = g.cooling(l, r)
+	default: // the phone has answered or is gone
 	}
 	return a
 }
@@ -82,9 +92,10 @@ func (g *Gateway) cooling(l balancer.Lease, r relay.Result) time.Duration {
 // and what it claims to have been slower is cut to what passed.
 func samplesOf(r relay.Result) []balancer.Sample {
 	if r.Kind != relay.Done {
-		if r.Kind == relay.Cancelled || r.Kind == relay.Caller || r.Kind == relay.Busy {
+		if r.Kind == relay.Cancelled || r.Kind == relay.Caller {
 			return nil
 		}
+		// Busy is no illness, but a phone that says so all the time must not look like the idlest of all.
 		return []balancer.Sample{{Kind: balancer.FailureSample, Amount: 1, Seconds: 1}}
 	}
 	s := []balancer.Sample{{Kind: balancer.FailureSample, Seconds: 1}}

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -240,10 +241,10 @@ func causeOf(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() == nil {
 		return err
 	}
-	switch cause := context.Cause(ctx); cause {
-	case errDeadline, balancer.ErrDraining:
-		return cause
-	default:
-		return errCallerGone
+	for _, known := range []error{errDeadline, balancer.ErrDraining} {
+		if errors.Is(context.Cause(ctx), known) {
+			return known
+		}
 	}
+	return errCallerGone
 }

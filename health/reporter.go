@@ -147,6 +147,6 @@ func (p *Reporter) announce(id balancer.ReplicaID, before, after Record) {
 	if after.State == balancer.Suspect && before.State == balancer.Ready || after.State == balancer.Down {
 		level = slog.LevelWarn
 	}
-	p.log.Log(context.Background(), level, "phone is "+after.State.String(),
-		"replica", string(id), "before", before.State.String(), "reason", after.Reason, "failures", after.Failures)
+	p.log.Log(context.Background(), level, "phone changed state",
+		"replica", string(id), "state", after.State.String(), "before", before.State.String(), "reason", after.Reason, "failures", after.Failures)
 }

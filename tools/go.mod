@@ -2,6 +2,8 @@
 // dependencies never reach the program's own go.sum.
 //
 //	go tool -modfile=tools/go.mod golangci-lint run
+//	go tool -modfile=tools/go.mod govulncheck ./...
+//	go tool -modfile=tools/go.mod github.com/compose-spec/compose-go/v2/cmd docker-compose.yml
 module phonebank/tools
 
 go 1.26.8

@@ -49,7 +49,7 @@ func TestMinimalFileGetsEveryDefault(t *testing.T) {
 	want := &Config{
 		Listen: "127.0.0.1:8080",
 		Admin:  AdminConfig{Listen: "127.0.0.1:8081"},
-		Redis:  RedisConfig{Namespace: "phonebank"},
+		Redis:  RedisConfig{Namespace: "phonebank", Timeout: 250 * time.Millisecond},
 		Auth:   AuthConfig{Keys: []KeyConfig{{ID: "shop", Key: "sk-shop", Class: "chat"}}},
 		Models: []Model{{ID: "qwen", Upstream: "qwen", Context: 8192, MaxTokens: 1024}},
 		Replicas: []Replica{{

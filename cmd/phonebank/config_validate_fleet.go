@@ -15,15 +15,19 @@ import (
 
 // ownFields are the request fields that a model's defaults cannot set: the
 // gateway sets them itself or they are the request.
-var ownFields = []string{
-	"id_slot", "input", "messages", "model", "n", "prompt", "return_progress",
-	"sse_ping_interval", "stream", "stream_options", "timings_per_token",
+func ownFields() []string {
+	return []string{
+		"id_slot", "input", "messages", "model", "n", "prompt", "return_progress",
+		"sse_ping_interval", "stream", "stream_options", "timings_per_token",
+	}
 }
 
 // ownHeaders are the headers a replica cannot be given.
-var ownHeaders = []string{
-	"Accept-Encoding", "Connection", "Content-Length", "Content-Type", "Host",
-	"Te", "Trailer", "Transfer-Encoding", "Upgrade",
+func ownHeaders() []string {
+	return []string{
+		"Accept-Encoding", "Connection", "Content-Length", "Content-Type", "Host",
+		"Te", "Trailer", "Transfer-Encoding", "Upgrade",
+	}
 }
 
 // validModels returns the ids of the models. Nil means that some id is missing
@@ -47,7 +51,7 @@ func validModels(f *collector, models []Model) map[string]int {
 		for _, field := range m.Defaults {
 			name := join(path+".defaults", clip(field.Name))
 			switch {
-			case slices.Contains(ownFields, field.Name):
+			case slices.Contains(ownFields(), field.Name):
 				f.add(name, "cannot have a default; it belongs to the caller or the gateway")
 			case field.Name == "max_tokens" || field.Name == "max_completion_tokens":
 				f.add(name, "cannot have a default; set the model's max_tokens instead")
@@ -134,7 +138,7 @@ func validHeader(f *collector, path, name, value string) {
 		f.add(path, "is not a header's name")
 	case canonical == "Authorization":
 		f.add(path, "cannot be set here; a phone's credential goes into key")
-	case slices.Contains(ownHeaders, canonical):
+	case slices.Contains(ownHeaders(), canonical):
 		f.add(path, "cannot be set; it belongs to the connection")
 	case len(value) > 4<<10 || strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' }):
 		f.add(path, "is not a header's value; use at most 4096 printable ASCII characters")

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -103,7 +104,8 @@ func newProber(cfg *Config, reporter *health.Reporter, d *relay.Directory, room 
 		if e.Key != "" {
 			header.Set("Authorization", "Bearer "+e.Key)
 		}
-		return health.Target{URL: e.URL.String(), Header: header, Engine: e.Engine, Model: e.Model, Client: client}, true
+		return health.Target{URL: e.URL.String(), Header: header, Engine: e.Engine, Model: e.Model, Client: client,
+			WrongIdentity: func(err error) bool { return errors.Is(err, relay.ErrPin) }}, true
 	}
 	return health.NewProber(reporter, targets, health.ProberConfig{
 		Interval: cfg.Health.Interval,
@@ -132,6 +134,7 @@ func (a *app) keepFleet(ctx context.Context) error {
 				a.room.SoonStale()
 			}
 		}
+		a.breakers.Retain(func(id balancer.ReplicaID) bool { return a.room.Snapshot().Find(id) != nil })
 		select {
 		case <-ctx.Done():
 			return nil

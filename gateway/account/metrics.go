@@ -31,10 +31,14 @@ const (
 const OtherModel = "other"
 
 // phoneSeconds are buckets for what waits for phones: a guard's second and a review's ten minutes.
-var phoneSeconds = metric.WithExplicitBucketBoundaries(0.1, 0.25, 0.5, 1, 2, 3.5, 5, 7.5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 300, 450, 600)
+func phoneSeconds() metric.HistogramOption {
+	return metric.WithExplicitBucketBoundaries(0.1, 0.25, 0.5, 1, 2, 3.5, 5, 7.5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 300, 450, 600)
+}
 
 // callSeconds are buckets for one round trip to the shared state, whose deadline is 0.25 s.
-var callSeconds = metric.WithExplicitBucketBoundaries(0.00025, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5)
+func callSeconds() metric.HistogramOption {
+	return metric.WithExplicitBucketBoundaries(0.00025, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5)
+}
 
 // instruments are what Finish and RedisCall write to.
 type instruments struct {
@@ -52,13 +56,13 @@ func newInstruments(m metric.Meter) (instruments, error) {
 	in.attempts, errs[1] = m.Int64Counter(metricAttempts, metric.WithDescription("Attempts on phones, by how they ended."))
 	in.tokens, errs[2] = m.Int64Counter(metricTokens,
 		metric.WithDescription("Tokens of finished requests: input, cached (of the input) and output."))
-	in.duration, errs[3] = m.Float64Histogram(metricDuration, metric.WithUnit("s"), phoneSeconds,
+	in.duration, errs[3] = m.Float64Histogram(metricDuration, metric.WithUnit("s"), phoneSeconds(),
 		metric.WithDescription("Arrival to the end of the answer, of requests that were accepted and not cancelled."))
-	in.first, errs[4] = m.Float64Histogram(metricFirstToken, metric.WithUnit("s"), phoneSeconds,
+	in.first, errs[4] = m.Float64Histogram(metricFirstToken, metric.WithUnit("s"), phoneSeconds(),
 		metric.WithDescription("Arrival to the first token, queue and failed attempts included."))
-	in.queueWait, errs[5] = m.Float64Histogram(metricQueueWait, metric.WithUnit("s"), phoneSeconds,
+	in.queueWait, errs[5] = m.Float64Histogram(metricQueueWait, metric.WithUnit("s"), phoneSeconds(),
 		metric.WithDescription("Time spent waiting for a phone, of requests that were accepted and not cancelled."))
-	in.redisCall, errs[6] = m.Float64Histogram(metricRedisCall, metric.WithUnit("s"), callSeconds,
+	in.redisCall, errs[6] = m.Float64Histogram(metricRedisCall, metric.WithUnit("s"), callSeconds(),
 		metric.WithDescription("Round trips to the shared state."))
 	if err := errors.Join(errs[:]...); err != nil {
 		return instruments{}, fmt.Errorf("make instruments: %w", err)

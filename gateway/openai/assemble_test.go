@@ -371,7 +371,7 @@ func FuzzChunk(f *testing.F) {
 				t.Fatalf("chunk %+v", c)
 			}
 			a := NewAssembler(ep, 1<<16)
-			if a.Add(data) != nil || a.Add(data) != nil {
+			if err := errors.Join(a.Add(data), a.Add(data)); err != nil {
 				continue
 			}
 			if body, err := a.Body(ChunkEdits{}); err == nil && !json.Valid(body) {

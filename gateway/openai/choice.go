@@ -39,6 +39,7 @@ func (j *joined) add(k kind, raw []byte) int {
 		return len(raw) - 2
 	case kindNull:
 		j.null = true
+	default: // no engine sends anything else here, and it cannot be joined
 	}
 	return 0
 }

@@ -46,7 +46,7 @@ func (e *Error) Error() string {
 		s += "/" + e.Code
 	}
 	if e.Param != "" {
-		s += " param " + strconv.Quote(clip(e.Param, maxEcho))
+		s += " param " + strconv.Quote(clip(e.Param))
 	}
 	return s
 }
@@ -100,7 +100,7 @@ func InvalidAPIKey() *Error {
 // ModelNotFound is 404 for a model the gateway does not offer.
 func ModelNotFound(model string) *Error {
 	return &Error{Status: http.StatusNotFound, Type: TypeInvalidRequest, Code: CodeModelNotFound, Param: "model",
-		Message: fmt.Sprintf("The model `%s` does not exist or you do not have access to it. GET /v1/models lists the models you can use.", clip(model, maxEcho))}
+		Message: fmt.Sprintf("The model `%s` does not exist or you do not have access to it. GET /v1/models lists the models you can use.", clip(model))}
 }
 
 // ContextLengthExceeded is 400 for a prompt of got tokens on a model that
@@ -123,7 +123,7 @@ func TooLarge(limit int64) *Error {
 // UnsupportedEncoding is 415 for a Content-Encoding the gateway does not read.
 func UnsupportedEncoding(encoding string) *Error {
 	return &Error{Status: http.StatusUnsupportedMediaType, Type: TypeInvalidRequest, Code: "unsupported_content_encoding",
-		Message: fmt.Sprintf("Content-Encoding %q is not supported. Send the body uncompressed.", clip(encoding, maxEcho))}
+		Message: fmt.Sprintf("Content-Encoding %q is not supported. Send the body uncompressed.", clip(encoding))}
 }
 
 // LimitKind is the limit of an API key that tripped.
@@ -180,17 +180,18 @@ func Internal() *Error {
 // UnknownURL is 404 for a path that is no route.
 func UnknownURL(method, path string) *Error {
 	return &Error{Status: http.StatusNotFound, Type: TypeInvalidRequest,
-		Message: fmt.Sprintf("Invalid URL (%s %s)", clip(method, maxEcho), clip(path, maxEcho))}
+		Message: fmt.Sprintf("Invalid URL (%s %s)", clip(method), clip(path))}
 }
 
 // MethodNotAllowed is 405 for a route that exists under another method.
 func MethodNotAllowed(method, path string) *Error {
 	return &Error{Status: http.StatusMethodNotAllowed, Type: TypeInvalidRequest, Code: "method_not_supported",
-		Message: fmt.Sprintf("Not allowed to %s on %s. (HINT: Perhaps you meant to use a different HTTP method?)", clip(method, maxEcho), clip(path, maxEcho))}
+		Message: fmt.Sprintf("Not allowed to %s on %s. (HINT: Perhaps you meant to use a different HTTP method?)", clip(method), clip(path))}
 }
 
-// clip bounds s to about limit bytes.
-func clip(s string, limit int) string {
+// clip bounds what is repeated of a caller's own words.
+func clip(s string) string {
+	limit := maxEcho
 	if len(s) <= limit {
 		return s
 	}

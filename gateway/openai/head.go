@@ -206,8 +206,9 @@ func vacant(raw []byte) bool {
 		return raw[0] == 'f'
 	case kindString, kindArray, kindObject:
 		return len(bytes.TrimSpace(raw[1:len(raw)-1])) == 0 && (raw[0] != '"' || len(raw) == 2)
+	default:
+		return false
 	}
-	return false
 }
 
 func readBool(dst *bool, name string, k kind, raw []byte) error {

@@ -110,11 +110,12 @@ func (s *scanner) skip() bool {
 			return s.literal("true")
 		}
 		return s.literal("false")
+	default:
+		if s.pos >= len(s.data) {
+			return s.fail("unexpected end of JSON, a value is missing")
+		}
+		return s.fail("unexpected character where a value should start")
 	}
-	if s.pos >= len(s.data) {
-		return s.fail("unexpected end of JSON, a value is missing")
-	}
-	return s.fail("unexpected character where a value should start")
 }
 
 // value is skip, returning the bytes of the value.

@@ -98,7 +98,7 @@ func (p *splitter) run(yield func(Event, error) bool) {
 				p.rest(yield)
 				return
 			}
-			if err := p.read(); err != nil && err != io.EOF {
+			if err := p.read(); err != nil && !errors.Is(err, io.EOF) {
 				yield(Event{}, err)
 				return
 			}

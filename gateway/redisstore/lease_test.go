@@ -35,7 +35,7 @@ func TestAdmitGrantsAtOnce(t *testing.T) {
 		if v.Depth() != 1 || v.Free() != 0 {
 			t.Errorf("depth %d, free %d, want 1 and 0", v.Depth(), v.Free())
 		}
-		if got := v.Ends[0].Sub(time.Now()).Round(10 * time.Second); got != 20*time.Second {
+		if got := time.Until(v.Ends[0]).Round(10 * time.Second); got != 20*time.Second {
 			t.Errorf("predicted end in %v, want 20 s", got)
 		}
 	})

@@ -20,6 +20,9 @@ import (
 // maxEvent bounds one event of a phone. Tool calls with files in their arguments come in one piece.
 const maxEvent = 16 << 20
 
+// aliveEvery spaces the signs of life of one attempt: often enough for a prober that doubts a silent phone after half a minute.
+const aliveEvery = 5 * time.Second
+
 // Relay runs attempts. Safe for concurrent use.
 type Relay struct {
 	transport http.RoundTripper
@@ -39,6 +42,8 @@ type Job struct {
 	Predicted   time.Duration // of the whole attempt
 	Out         *Delivery
 	AcceptEmpty bool // an empty answer is believed: another phone has given one before
+	// Alive is told of signs of life while the phone answers, at most every five seconds. It must not block. Nil: nobody cares.
+	Alive func()
 }
 
 // Attempt runs one attempt to its end. It writes to the caller only what Delivery lets out; whether that was content is in
@@ -130,6 +135,7 @@ type session struct {
 	dog   watchdog
 	phase Phase
 
+	lastAlive  time.Time
 	pinged     bool
 	content    bool
 	finished   uint64 // choices that have ended
@@ -249,6 +255,10 @@ func (s *session) note(c openai.Chunk) {
 
 // allow sets the clock for the next event.
 func (s *session) allow() {
+	if now := time.Now(); s.job.Alive != nil && now.Sub(s.lastAlive) >= aliveEvery {
+		s.lastAlive = now
+		s.job.Alive()
+	}
 	c := s.relay.clocks
 	switch {
 	case s.pinged:

@@ -55,15 +55,12 @@ func (c call) body() []byte {
 		Role    string `json:"role"`
 		Content string `json:"content"`
 	}
-	body, err := json.Marshal(struct {
+	body, _ := json.Marshal(struct { // strings and numbers always marshal
 		Model     string    `json:"model"`
 		Messages  []message `json:"messages"`
 		MaxTokens int       `json:"max_tokens"`
 		Stream    bool      `json:"stream,omitempty"`
 	}{harness.Model, []message{{"user", c.prompt}}, c.maxTokens, c.stream})
-	if err != nil {
-		panic(err) // strings and numbers always marshal
-	}
 	return body
 }
 

@@ -259,7 +259,7 @@ func httpClient(l *MemListener) *http.Client {
 
 // keyed sends the key with every request.
 func (c client) keyed(key string) client {
-	base := c.Client.Transport
+	base := c.Transport
 	return client{&http.Client{Transport: withKey{key, base}}, c.url}
 }
 

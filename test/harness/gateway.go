@@ -125,7 +125,7 @@ func (g *Gateway) Done() <-chan struct{} { return g.done }
 // Get fetches an address and returns status and body.
 func Get(t testing.TB, url string) (int, string) {
 	t.Helper()
-	resp, err := http.Get(url) //nolint:noctx // a test's own server on loopback
+	resp, err := http.Get(url)
 	if err != nil {
 		t.Fatal(err)
 	}
