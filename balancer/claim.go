@@ -7,7 +7,7 @@ import (
 )
 
 // Claim is one ticket's way through the room: Expect, Offer, (admission), Await, perhaps Requeue and Await again, End. Exactly one End
-// must follow every Expect. The methods are for one goroutine, but for Status.
+// must follow every Expect, also when the admission refused the ticket or got no answer. The methods are for one goroutine, but for Status.
 type Claim struct {
 	d *Dispatcher
 
@@ -104,14 +104,9 @@ func (c *Claim) deliverLocked(l Lease) bool {
 	if c.ended || c.lease != nil {
 		return false
 	}
-	select {
-	case c.granted <- l:
-	default:
-		return false
-	}
+	l.Busy = c.d.fleet.Occupy(l.Replica, c.ticket.Slots, c.d.nowLocked().Add(l.Predicted))
 	c.lease = &l
-	c.ticket.HeldSince = time.Time{}
-	c.d.fleet.Occupy(l.Replica, c.d.nowLocked().Add(l.Predicted))
+	c.granted <- l // release has drained it
 	return true
 }
 
@@ -194,26 +189,14 @@ type Settlement struct {
 	Failed bool // not the caller's fault: the reservation is given back
 }
 
-// End finishes the ticket, whatever state it is in. It returns at once when the shared state is away; the end is then delivered later.
+// End finishes the ticket, whatever state it is in. When the shared state is away the store delivers the end later.
 func (c *Claim) End(ctx context.Context, a Attempt, s Settlement) {
-	f, _ := c.release(a, true)
-	if !c.admitted {
-		return
+	f, leased := c.release(a, true)
+	if !c.admitted && !leased {
+		return // refused, or without an answer: then the store ends it
 	}
 	f.Key, f.Tokens, f.Failed = c.ticket.Key, s.Tokens, s.Failed
-	done, err := c.d.store.Finish(context.WithoutCancel(ctx), f)
-	if err != nil {
-		c.d.owe(f)
-		return
-	}
-	c.d.kick(c.ticket.Model, &done.Heads)
-}
-
-// Abandon ends a claim whose admission got no answer: it may or may not have been committed.
-func (c *Claim) Abandon() {
-	f, _ := c.release(Attempt{}, true)
-	f.Lease, f.Key, f.Failed = "", c.ticket.Key, true
-	c.d.owe(f)
+	c.d.finish(context.WithoutCancel(ctx), f)
 }
 
 // release takes the lease away from the claim, or ends it.
@@ -231,7 +214,7 @@ func (c *Claim) release(a Attempt, end bool) (Finish, bool) {
 			c.ticket.Tried = append(c.ticket.Tried, c.lease.Replica)
 		}
 		if a.Cooling <= 0 {
-			d.fleet.Release(c.lease.Replica)
+			d.fleet.Release(c.lease.Replica, c.ticket.Slots)
 		}
 		c.lease = nil
 		select {

@@ -22,7 +22,7 @@ type Config struct {
 	Rules     Rules
 	Bounds    Bounds
 	Beat      time.Duration // heartbeat of this gateway's leases [4s]; the state lets them die after three
-	Turn      time.Duration // tick, poll of assignments, retry of what could not be delivered [1s]
+	Turn      time.Duration // tick, poll of assignments [1s]
 	Refresh   time.Duration // snapshot [2s]
 	EmptyWait time.Duration // how long callers wait while their pool has no usable phone at all [10s]
 
@@ -52,11 +52,12 @@ type Dispatcher struct {
 	fleet  *Fleet
 	readAt time.Time         // local time when fleet's snapshot was read; pairs with its At
 	claims map[string]*Claim // by ticket, of this gateway
-	debts  []Finish          // ends the state has not heard of yet
 	kicks  map[string]*Heads // pools to match; nil heads are fetched
 
 	kicked chan struct{} // 1-buffered: kicks is not empty
 	stale  chan struct{} // 1-buffered: read a snapshot soon
+
+	lost []string // tickets to restore; of beat's goroutine only
 }
 
 // NewDispatcher returns a dispatcher that knows no fleet until Refresh or Run.
@@ -138,16 +139,4 @@ func signal(c chan struct{}) {
 	case c <- struct{}{}:
 	default:
 	}
-}
-
-// owed records an end that could not be delivered. Bounded by the tickets a gateway can hold; the oldest is dropped beyond that, and its
-// ticket then dies with its hard end.
-func (d *Dispatcher) owe(f Finish) {
-	const most = 20000
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if len(d.debts) >= most {
-		d.debts = d.debts[1:]
-	}
-	d.debts = append(d.debts, f)
 }

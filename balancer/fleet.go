@@ -91,26 +91,28 @@ func (f *Fleet) HasFree(model string, now time.Time) bool {
 	return false
 }
 
-// Occupy records a grant.
-func (f *Fleet) Occupy(id ReplicaID, until time.Time) {
-	if i, ok := f.snap.byID[id]; ok {
-		f.ends[i] = append(slices.Clip(f.ends[i]), until)
+// Occupy records a grant of n slots and returns how many of the replica are then busy, as far as is known; 0 for an unknown replica.
+func (f *Fleet) Occupy(id ReplicaID, n int, until time.Time) (busy int) {
+	i, ok := f.snap.byID[id]
+	if !ok {
+		return 0
 	}
+	f.ends[i] = slices.Clip(f.ends[i]) // it may be the snapshot's
+	for range n {
+		f.ends[i] = append(f.ends[i], until)
+	}
+	return min(len(f.ends[i]), max(f.snap.Views[i].Slots, n))
 }
 
-// Release records that a slot became free: the one predicted to end first.
-func (f *Fleet) Release(id ReplicaID) {
+// Release records that n slots became free: those predicted to end first.
+func (f *Fleet) Release(id ReplicaID, n int) {
 	i, ok := f.snap.byID[id]
-	if !ok || len(f.ends[i]) == 0 {
+	if !ok {
 		return
 	}
-	first := 0
-	for k, e := range f.ends[i] {
-		if e.Before(f.ends[i][first]) {
-			first = k
-		}
-	}
-	f.ends[i] = slices.Delete(slices.Clone(f.ends[i]), first, first+1)
+	ends := slices.Clone(f.ends[i])
+	slices.SortFunc(ends, time.Time.Compare)
+	f.ends[i] = ends[min(n, len(ends)):]
 }
 
 // Correct applies the state's own list of free replicas of a pool: a listed one has a slot, and when the list is complete (shorter than
@@ -123,17 +125,15 @@ func (f *Fleet) Correct(model string, free []ReplicaID, bound int, now time.Time
 			continue
 		}
 		listed[i] = true
-		for len(f.ends[i]) >= f.snap.Views[i].Slots {
-			f.Release(id)
-		}
+		f.Release(id, len(f.ends[i])-f.snap.Views[i].Slots+1)
 	}
 	if len(free) >= bound {
 		return
 	}
 	for _, i := range f.snap.byModel[model] {
 		v := &f.snap.Views[i]
-		for !listed[i] && len(f.ends[i]) < v.Slots {
-			f.Occupy(v.ID, now.Add(f.rules.Service(v, &f.rates[i], reference())))
+		if missing := v.Slots - len(f.ends[i]); !listed[i] && missing > 0 {
+			f.Occupy(v.ID, missing, now.Add(f.rules.Service(v, &f.rates[i], reference())))
 		}
 	}
 }

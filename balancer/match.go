@@ -12,14 +12,8 @@ const headsMatched = 32
 // NewID returns a random id of 26 characters (128 bits and more), for tickets and leases.
 func NewID() string { return rand.Text() }
 
-// kick asks the matcher to look at a pool. Heads just read may be handed on; nil or empty ones are read anew.
+// kick asks the matcher to look at a pool. Heads just read may be handed on; nil ones are read anew.
 func (d *Dispatcher) kick(model string, h *Heads) {
-	if h != nil && len(h.Tickets) == 0 {
-		d.mu.Lock()
-		d.fleet.SetQueued(model, 0)
-		d.mu.Unlock()
-		return
-	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.kickLocked(model, h)
@@ -48,7 +42,7 @@ func (d *Dispatcher) runMatcher(ctx context.Context) error {
 	}
 }
 
-// match grants free slots of a pool to its first waiting tickets, until a round grants nothing. An error ends it; the tick tries again.
+// match grants free slots of a pool to its first waiting tickets, until heads just read grant nothing. An error ends it; the tick tries again.
 func (d *Dispatcher) match(ctx context.Context, model string, heads *Heads) {
 	const rounds = 64 // each grants at least one slot; the tick goes on beyond
 	for range rounds {
@@ -88,8 +82,7 @@ func (d *Dispatcher) matchRound(ctx context.Context, h *Heads) (granted int, err
 		if !free {
 			return granted, nil // nobody behind this one can do better
 		}
-		// A ticket that no free phone suits may be passed. One that only waits its turn may not, even if it was held before.
-		hold := choice.Verdict != Grant
+		hold := choice.Verdict != Grant // no free phone suits it: it may be passed
 		if hold && !q.HeldSince.IsZero() {
 			continue
 		}
@@ -97,55 +90,55 @@ func (d *Dispatcher) matchRound(ctx context.Context, h *Heads) (granted int, err
 		if err != nil {
 			return granted, err
 		}
+		if lease == nil && !hold {
+			// Another gateway was faster, or the candidates are not as free as they seemed: whoever is next might pass this one.
+			return granted, nil
+		}
 		if lease == nil {
 			continue
 		}
 		granted++
-		d.assigned(ctx, *lease, q.Owner)
+		d.assigned(ctx, *lease, q)
 	}
 	return granted, nil
 }
 
 // assigned follows a grant this gateway has committed.
-func (d *Dispatcher) assigned(ctx context.Context, l Lease, owner Owner) {
+func (d *Dispatcher) assigned(ctx context.Context, l Lease, q *Queued) {
 	d.mu.Lock()
-	if owner != d.cfg.Owner {
-		d.fleet.Occupy(l.Replica, d.nowLocked().Add(l.Predicted))
+	if q.Owner != d.cfg.Owner {
+		d.fleet.Occupy(l.Replica, q.Slots, d.nowLocked().Add(l.Predicted))
 		d.mu.Unlock()
 		return
 	}
-	c := d.claims[l.Ticket]
-	delivered := c != nil && c.deliverLocked(l)
 	d.mu.Unlock()
-	if !delivered {
-		d.giveBack(ctx, l)
-	}
+	d.deliver(ctx, l)
 }
 
 // receive takes an assignment another gateway has made for one of our tickets.
 func (d *Dispatcher) receive(ctx context.Context, l Lease) {
 	taken, err := d.store.Take(ctx, d.cfg.Owner, l.Ticket, l.ID)
 	if err != nil || !taken {
-		return // it goes back to the queue by itself, or a poll finds it again
+		return // it goes back to the queue by itself
 	}
+	d.deliver(ctx, l)
+}
+
+// deliver hands a lease to its claim, or ends it when the caller has gone.
+func (d *Dispatcher) deliver(ctx context.Context, l Lease) {
 	d.mu.Lock()
 	c := d.claims[l.Ticket]
 	delivered := c != nil && c.deliverLocked(l)
 	d.mu.Unlock()
 	if !delivered {
-		d.giveBack(ctx, l)
+		d.finish(ctx, Finish{By: d.cfg.Owner, Ticket: l.Ticket, Lease: l.ID, Failed: true})
 	}
 }
 
-// giveBack ends a lease whose caller has gone.
-func (d *Dispatcher) giveBack(ctx context.Context, l Lease) {
-	f := Finish{By: d.cfg.Owner, Ticket: l.Ticket, Lease: l.ID, Failed: true}
+// finish ends a ticket for good and sees to who waits for its phone. An end without an answer is the store's to deliver.
+func (d *Dispatcher) finish(ctx context.Context, f Finish) {
 	done, err := d.store.Finish(ctx, f)
-	if err != nil {
-		d.owe(f)
-		return
-	}
-	if done.Known && len(done.Heads.Tickets) > 0 {
+	if err == nil && len(done.Heads.Tickets) > 0 {
 		d.kick(done.Heads.Model, &done.Heads)
 	}
 }

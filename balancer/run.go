@@ -74,35 +74,58 @@ func (d *Dispatcher) runRefresh(ctx context.Context) error {
 // beat keeps this gateway's leases alive, and puts them back when the state has lost them.
 func (d *Dispatcher) beat(ctx context.Context) {
 	known, err := d.store.Beat(ctx, d.cfg.Owner)
-	if err != nil || known {
+	if err != nil {
 		return
 	}
-	type held struct {
-		t Ticket
-		l *Lease
+	if !known {
+		d.lost = d.admitted()
+		if len(d.lost) > 0 {
+			d.log.Warn("shared state was lost; own tickets are put back", "tickets", len(d.lost))
+		}
+	}
+	for len(d.lost) > 0 && d.restore(ctx, d.lost[0]) {
+		d.lost = d.lost[1:]
+	}
+}
+
+// admitted lists the tickets of this gateway that the shared state should know.
+func (d *Dispatcher) admitted() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var ids []string
+	for id, c := range d.claims {
+		if c.admitted {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// restore puts one ticket back, unless it has ended. False when that has to be tried again with the next beat.
+func (d *Dispatcher) restore(ctx context.Context, id string) bool {
+	d.mu.Lock()
+	c := d.claims[id]
+	if c == nil {
+		d.mu.Unlock()
+		return true
+	}
+	ticket, lease := c.ticket, c.lease
+	d.mu.Unlock()
+	if err := d.store.Restore(ctx, d.cfg.Owner, ticket, lease); err != nil {
+		d.log.Warn("ticket not put back", "ticket", id, "error", err)
+		return !errors.Is(err, ErrUnavailable)
 	}
 	d.mu.Lock()
-	var all []held
-	for _, c := range d.claims {
-		if c.admitted {
-			all = append(all, held{c.ticket, c.lease})
-		}
-	}
+	gone := d.claims[id] != c
 	d.mu.Unlock()
-	for _, h := range all {
-		if err := d.store.Restore(ctx, d.cfg.Owner, h.t, h.l); err != nil {
-			d.log.Warn("restore after the shared state was lost", "ticket", h.t.ID, "error", err)
-			return // the next beat finds the owner known; the rest ends by itself
-		}
+	if gone { // its end came before, when nobody knew the ticket
+		d.finish(ctx, Finish{By: d.cfg.Owner, Ticket: id, Failed: true})
 	}
-	if len(all) > 0 {
-		d.log.Warn("shared state was lost; own tickets restored", "tickets", len(all))
-	}
+	return true
 }
 
 // turn does what is due every second.
 func (d *Dispatcher) turn(ctx context.Context) {
-	d.payDebts(ctx)
 	d.watchEmpty()
 	t, err := d.store.Tick(ctx, d.cfg.Owner)
 	if err != nil {
@@ -147,29 +170,6 @@ func (d *Dispatcher) pollWaiting(ctx context.Context) {
 	for i := range waiting {
 		if c := d.claims[waiting[i].ID]; c != nil {
 			c.position = places[i]
-		}
-	}
-}
-
-// payDebts delivers ends that could not be delivered before, oldest first.
-func (d *Dispatcher) payDebts(ctx context.Context) {
-	for {
-		d.mu.Lock()
-		if len(d.debts) == 0 {
-			d.mu.Unlock()
-			return
-		}
-		f := d.debts[0]
-		d.mu.Unlock()
-		done, err := d.store.Finish(ctx, f)
-		if errors.Is(err, ErrUnavailable) {
-			return
-		}
-		d.mu.Lock()
-		d.debts = d.debts[1:]
-		d.mu.Unlock()
-		if len(done.Heads.Tickets) > 0 {
-			d.kick(done.Heads.Model, &done.Heads)
 		}
 	}
 }

@@ -7,7 +7,8 @@ import (
 )
 
 // ErrUnavailable is returned (wrapped) by every method of a Store when the shared state did not answer in time or its breaker is open.
-// Whether the decision was committed is then unknown.
+// Whether the decision was committed is then unknown, and the store's own affair: once it is reached again, a Tick ends a ticket whose
+// admission got no answer, undoes an Assign or Take (the ticket waits again), and repeats a Finish. The caller has nothing to make up for.
 var ErrUnavailable = errors.New("shared state unavailable")
 
 // Owner names one run of one gateway: a new one with every start.

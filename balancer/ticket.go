@@ -39,6 +39,7 @@ type Lease struct {
 	Replica    ReplicaID
 	Generation int64
 	Predicted  time.Duration // of the whole attempt, when it was granted
+	Busy       int           // slots of the replica at work with this lease, as its gateway knew when it was delivered; 0 when unknown
 }
 
 // Candidate is a replica the chooser would accept for a ticket, with what a script needs to verify and commit it.

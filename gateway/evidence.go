@@ -57,7 +57,7 @@ func (g *Gateway) aftermath(l balancer.Lease, r relay.Result) balancer.Attempt {
 	a := balancer.Attempt{
 		// A busy phone too: the choice would hold the request for it as long as it is the fastest, and be turned away again.
 		Failed:  r.Kind != relay.Done && r.Kind != relay.Caller && r.Kind != relay.Cancelled,
-		Samples: samplesOf(r),
+		Samples: samplesOf(l, r),
 	}
 	if errors.Is(r.Err, health.ErrTripped) {
 		a.Cooling = restingPause
@@ -90,7 +90,7 @@ func (g *Gateway) cooling(l balancer.Lease, r relay.Result) time.Duration {
 
 // samplesOf is what an attempt teaches. Our own clock wins over the phone's: a phone cannot claim to have been faster than its answer came,
 // and what it claims to have been slower is cut to what passed.
-func samplesOf(r relay.Result) []balancer.Sample {
+func samplesOf(l balancer.Lease, r relay.Result) []balancer.Sample {
 	if r.Kind != relay.Done {
 		if r.Kind == relay.Cancelled || r.Kind == relay.Caller {
 			return nil
@@ -114,7 +114,7 @@ func samplesOf(r relay.Result) []balancer.Sample {
 		s = append(s, balancer.Sample{Kind: balancer.OverheadSample, Amount: 1, Seconds: over})
 	}
 	if n := r.Usage.CompletionTokens; n > 1 && total > first {
-		s = append(s, balancer.Sample{Kind: balancer.DecodeSample, Bucket: 0, Amount: float64(n - 1), Seconds: total - first})
+		s = append(s, balancer.Sample{Kind: balancer.DecodeSample, Bucket: balancer.DecodeBucket(l.Busy), Amount: float64(n - 1), Seconds: total - first})
 	}
 	return s
 }

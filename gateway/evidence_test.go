@@ -72,10 +72,14 @@ func TestSamplesOf(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			if diff := cmp.Diff(tt.want, samplesOf(tt.r), cmpopts.EquateApprox(1e-9, 0)); diff != "" {
+			if diff := cmp.Diff(tt.want, samplesOf(balancer.Lease{}, tt.r), cmpopts.EquateApprox(1e-9, 0)); diff != "" {
 				t.Errorf("samples (-want +got):\n%s", diff)
 			}
 		})
+	}
+	shared := samplesOf(balancer.Lease{Busy: 3}, tests[0].r)
+	if got := shared[len(shared)-1]; got.Kind != balancer.DecodeSample || got.Bucket != balancer.DecodeBucket(3) {
+		t.Errorf("with three slots at work: got %+v, want a decode sample of that bucket", got)
 	}
 }
 
@@ -113,7 +117,7 @@ func TestAftermath(t *testing.T) {
 			if got.Failed != tt.failed || got.Cooling != tt.cooling {
 				t.Errorf("got failed %t, cooling %v, want %t, %v", got.Failed, got.Cooling, tt.failed, tt.cooling)
 			}
-			if diff := cmp.Diff(samplesOf(tt.r), got.Samples); diff != "" && !errors.Is(tt.r.Err, health.ErrTripped) {
+			if diff := cmp.Diff(samplesOf(tt.lease, tt.r), got.Samples); diff != "" && !errors.Is(tt.r.Err, health.ErrTripped) {
 				t.Errorf("samples (-want +got):\n%s", diff)
 			}
 		})

@@ -176,7 +176,7 @@ func (g *Gateway) admit(ctx context.Context, h http.Header, who auth.Principal, 
 
 	decision, placement, err := g.Admitter.Admit(ctx, g.Room.Owner(), who.KeyID, limits, cost, offer)
 	if err != nil {
-		claim.Abandon()
+		claim.End(ctx, balancer.Attempt{}, balancer.Settlement{})
 		return nil, err
 	}
 	decision.SetHeaders(h)

@@ -148,10 +148,20 @@ func (w *world) replica(t *testing.T, id string) replica {
 // waitState waits until the operators' API shows a phone in a state, free and not to be left alone, and returns what it shows.
 func (w *world) waitState(t *testing.T, p *fakephone.Phone, state string) replica {
 	t.Helper()
+	return w.waitReplica(t, p.Config().ID, state)
+}
+
+func (w *world) waitReady(t *testing.T, id string) {
+	t.Helper()
+	w.waitReplica(t, id, "ready")
+}
+
+func (w *world) waitReplica(t *testing.T, id, state string) replica {
+	t.Helper()
 	var r replica
 	harness.Eventually(t, patient, func() (bool, string) {
-		r = w.replica(t, p.Config().ID)
-		return r.State == state && r.LeaveAlone.IsZero(), "replica " + p.Config().ID + " is " + r.State + " (" + r.Reason + "), want " + state
+		r = w.replica(t, id)
+		return r.State == state && r.LeaveAlone.IsZero(), "replica " + id + " is " + r.State + " (" + r.Reason + "), want " + state
 	})
 	return r
 }
@@ -342,6 +352,32 @@ func (w *world) send(t *testing.T, c call) *answer {
 	return read(t, resp)
 }
 
+// open sends a request and returns the answer as soon as its headers are there. Close its body.
+func (w *world) open(t *testing.T, ctx context.Context, c call) *http.Response {
+	t.Helper()
+	req, err := c.request(ctx, w.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp
+}
+
+// waitContent reads until content has come.
+func waitContent(t *testing.T, body io.Reader) {
+	t.Helper()
+	lines := bufio.NewScanner(body)
+	for lines.Scan() {
+		if strings.Contains(lines.Text(), `"content":"`) {
+			return
+		}
+	}
+	t.Fatalf("no content: %v", lines.Err())
+}
+
 func read(t *testing.T, resp *http.Response) *answer {
 	t.Helper()
 	defer resp.Body.Close()
@@ -488,4 +524,24 @@ func (a *answer) late(name string) string {
 		}
 	}
 	return value
+}
+
+// adminGet reads a page of the operators' listener.
+func (w *world) adminGet(t *testing.T, path string) (int, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.Admin+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+harness.AdminKey)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(text)
 }
