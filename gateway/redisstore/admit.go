@@ -27,12 +27,8 @@ func (s *Store) Admit(ctx context.Context, by balancer.Owner, key string, limits
 			return limit.Decision{}, balancer.Placement{}, fmt.Errorf("ticket %s: %w", t.ID, err)
 		}
 	}
-	body, err := encodeTicket(t)
-	if err != nil {
-		return limit.Decision{}, balancer.Placement{}, err
-	}
 	args := []any{
-		string(by), t.ID, key, t.Model, t.Slots, orderText(t), s.lifeMS(t), body,
+		string(by), t.ID, key, t.Model, t.Slots, orderText(t), s.lifeMS(t), encodeTicket(t),
 		bounded(limits.RequestsPerMinute), bounded(limits.TokensPerMinute), max(0, limits.Concurrent), cost.Requests, cost.Tokens,
 		max(0, offer.Bounds.Pool), max(0, offer.Bounds.Key), offer.LeaseID, flagText(offer.Hold), s.config.BeatTTL.Milliseconds(),
 	}

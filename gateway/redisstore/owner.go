@@ -26,10 +26,6 @@ func (s *Store) Restore(ctx context.Context, by balancer.Owner, t balancer.Ticke
 	if err := validTicket(by, t); err != nil {
 		return err
 	}
-	body, err := encodeTicket(t)
-	if err != nil {
-		return err
-	}
 	tried := make([]string, len(t.Tried))
 	for i, id := range t.Tried {
 		tried[i] = string(id)
@@ -41,7 +37,7 @@ func (s *Store) Restore(ctx context.Context, by balancer.Owner, t balancer.Ticke
 		}
 		lease, replica, predicted = l.ID, string(l.Replica), max(0, l.Predicted.Milliseconds())
 	}
-	_, err = s.evalFlag(ctx, s.scripts.restore, string(by), t.ID, t.Key, t.Model, t.Slots, orderText(t), s.lifeMS(t), body,
+	_, err := s.evalFlag(ctx, s.scripts.restore, string(by), t.ID, t.Key, t.Model, t.Slots, orderText(t), s.lifeMS(t), encodeTicket(t),
 		strings.Join(tried, " "), s.config.BeatTTL.Milliseconds(), millis(t.HeldSince), lease, replica, predicted)
 	return err
 }

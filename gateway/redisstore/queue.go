@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 
 	"phonebank/balancer"
 )
@@ -30,13 +31,18 @@ func readHeads(r *reply, model string) balancer.Heads {
 	tickets := r.list()
 	for tickets.more() {
 		one := tickets.list()
-		id, owner, body, tried, held := one.text(), one.text(), one.text(), one.text(), one.number()
-		t, err := decodeTicket(id, body, tried, held)
-		if err = errors.Join(one.err, err); err != nil {
+		q := balancer.Queued{Ticket: balancer.Ticket{ID: one.text(), Model: model}, Owner: balancer.Owner(one.text())}
+		q.Key, q.Slots = one.text(), int(one.number())
+		body := one.text()
+		for phone := range strings.FieldsSeq(one.text()) {
+			q.Tried = append(q.Tried, balancer.ReplicaID(phone))
+		}
+		q.HeldSince = fromMillis(one.number())
+		if err := errors.Join(one.err, decodeTicket(&q.Ticket, body)); err != nil {
 			r.err = err
 			return h
 		}
-		h.Tickets = append(h.Tickets, balancer.Queued{Ticket: t, Owner: balancer.Owner(owner)})
+		h.Tickets = append(h.Tickets, q)
 	}
 	free := r.list()
 	h.Free = readReplicas(&free)

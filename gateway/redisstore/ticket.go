@@ -1,11 +1,9 @@
 package redisstore
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"phonebank/balancer"
@@ -16,61 +14,22 @@ const (
 	maxSlots = 64  // of one ticket
 )
 
-// ticketBody is what of a ticket no script reads. Times are ms since the epoch, 0 for none.
-type ticketBody struct {
-	Class        string `json:"class"`
-	PromptTokens int    `json:"prompt,omitempty"`
-	OutputTokens int    `json:"output,omitempty"`
-	Arrived      int64  `json:"arrived,omitempty"`
-	Deadline     int64  `json:"deadline,omitempty"`
-	HardEndMS    int64  `json:"hard_end,omitempty"`
-	Key          string `json:"key"`
-	Model        string `json:"model"`
-	Slots        int    `json:"slots"`
+// encodeTicket is what of a ticket no script reads: "class prompt output arrived_ms deadline_ms life_ms". It stays below 64 bytes: a hash
+// with a longer value loses its compact form, which costs more than the rest of the write.
+func encodeTicket(t balancer.Ticket) string {
+	return fmt.Sprintf("%d %d %d %d %d %d", t.Class, t.PromptTokens, t.OutputTokens, millis(t.Arrived), millis(t.Deadline), t.HardEnd.Milliseconds())
 }
 
-func encodeTicket(t balancer.Ticket) (string, error) {
-	b, err := json.Marshal(ticketBody{
-		Class:        t.Class.String(),
-		PromptTokens: t.PromptTokens,
-		OutputTokens: t.OutputTokens,
-		Arrived:      millis(t.Arrived),
-		Deadline:     millis(t.Deadline),
-		HardEndMS:    t.HardEnd.Milliseconds(),
-		Key:          t.Key,
-		Model:        t.Model,
-		Slots:        t.Slots,
-	})
-	return string(b), err
-}
-
-// decodeTicket puts a ticket together from its body and the fields that scripts change.
-func decodeTicket(id, body, tried string, heldMS int64) (balancer.Ticket, error) {
-	var b ticketBody
-	if err := json.Unmarshal([]byte(body), &b); err != nil {
-		return balancer.Ticket{}, fmt.Errorf("ticket %s: %w", id, err)
+// decodeTicket adds to t what encodeTicket has written.
+func decodeTicket(t *balancer.Ticket, body string) error {
+	var class uint8
+	var arrived, deadline, life int64
+	if _, err := fmt.Sscanf(body, "%d %d %d %d %d %d", &class, &t.PromptTokens, &t.OutputTokens, &arrived, &deadline, &life); err != nil {
+		return fmt.Errorf("ticket %s: %w", t.ID, err)
 	}
-	class, err := balancer.ParseClass(b.Class)
-	if err != nil {
-		return balancer.Ticket{}, fmt.Errorf("ticket %s: %w", id, err)
-	}
-	t := balancer.Ticket{
-		ID:           id,
-		Key:          b.Key,
-		Model:        b.Model,
-		Class:        class,
-		PromptTokens: b.PromptTokens,
-		OutputTokens: b.OutputTokens,
-		Slots:        b.Slots,
-		Arrived:      fromMillis(b.Arrived),
-		Deadline:     fromMillis(b.Deadline),
-		HardEnd:      time.Duration(b.HardEndMS) * time.Millisecond,
-		HeldSince:    fromMillis(heldMS),
-	}
-	for phone := range strings.FieldsSeq(tried) {
-		t.Tried = append(t.Tried, balancer.ReplicaID(phone))
-	}
-	return t, nil
+	t.Class = balancer.Class(class)
+	t.Arrived, t.Deadline, t.HardEnd = fromMillis(arrived), fromMillis(deadline), time.Duration(life)*time.Millisecond
+	return nil
 }
 
 // validTicket refuses what scripts could not keep apart or could not end.
