@@ -29,6 +29,7 @@ type Status struct {
 	Waiting   bool
 	Position  int           // 0 is next
 	Predicted time.Duration // until a phone is free; 0 when unknown
+	Replica   ReplicaID     // that works on it, when it does not wait
 }
 
 // Expect registers a ticket of this gateway before its admission, so that an assignment cannot come too early.
@@ -141,7 +142,12 @@ func (c *Claim) Status() Status {
 	d := c.d
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if c.lease != nil || c.ended || c.position < 0 {
+	switch {
+	case c.ended:
+		return Status{}
+	case c.lease != nil:
+		return Status{Replica: c.lease.Replica}
+	case c.position < 0:
 		return Status{}
 	}
 	return Status{Waiting: true, Position: c.position, Predicted: d.fleet.PredictWait(&c.ticket, c.position, d.nowLocked())}

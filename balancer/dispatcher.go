@@ -103,6 +103,13 @@ func (d *Dispatcher) Rates(id ReplicaID) (Rates, bool) {
 	return d.fleet.Rates(id)
 }
 
+// ComesFree estimates when a ticket like t would find a phone if it came now; zero when nobody knows.
+func (d *Dispatcher) ComesFree(t Ticket) time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.fleet.ComesFree(&t, d.nowLocked())
+}
+
 // Load counts this gateway's own tickets.
 func (d *Dispatcher) Load() (waiting, running int) {
 	d.mu.Lock()

@@ -112,7 +112,7 @@ func (f *Fleet) Release(id ReplicaID, n int) {
 	}
 	ends := slices.Clone(f.ends[i])
 	slices.SortFunc(ends, time.Time.Compare)
-	f.ends[i] = ends[min(n, len(ends)):]
+	f.ends[i] = ends[min(max(n, 0), len(ends)):]
 }
 
 // Correct applies the state's own list of free replicas of a pool: a listed one has a slot, and when the list is complete (shorter than
@@ -136,6 +136,23 @@ func (f *Fleet) Correct(model string, free []ReplicaID, bound int, now time.Time
 			f.Occupy(v.ID, missing, now.Add(f.rules.Service(v, &f.rates[i], reference())))
 		}
 	}
+}
+
+// ComesFree estimates when a ticket like t would find a phone if it came now: behind all that wait, or, when every phone asked to be left
+// alone, when the first may be asked again. Zero when nobody knows.
+func (f *Fleet) ComesFree(t *Ticket, now time.Time) time.Duration {
+	if wait := f.PredictWait(t, f.Queued(t.Model), now); wait > 0 {
+		return wait
+	}
+	var soonest time.Duration
+	for _, i := range f.snap.byModel[t.Model] {
+		v := &f.snap.Views[i]
+		alone := v.LeaveAlone.Sub(now)
+		if (v.State == Ready || v.State == Suspect) && alone > 0 && (soonest == 0 || alone < soonest) {
+			soonest = alone
+		}
+	}
+	return soonest
 }
 
 // Rank is the predicted time of a reference job on an idle id, by which the state orders free replicas. Zero for an unknown replica.

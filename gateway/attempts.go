@@ -3,7 +3,6 @@ package gateway
 import (
 	"cmp"
 	"context"
-	"errors"
 	"net/http"
 	"strconv"
 	"sync"
@@ -52,7 +51,7 @@ func (g *Gateway) attempts(ctx context.Context, claim *balancer.Claim, out *rela
 		lease, err := claim.Await(ctx)
 		r.queued += time.Since(waited)
 		if err != nil {
-			r.err = g.comeBack(causeOf(ctx, err), p.model.ID)
+			r.err = causeOf(ctx, err)
 			return r
 		}
 		r.attempts++
@@ -93,26 +92,6 @@ func (g *Gateway) attempts(ctx context.Context, claim *balancer.Claim, out *rela
 		}
 		r.attempt = balancer.Attempt{} // given back with the lease
 	}
-}
-
-// comeBack adds to the lack of a usable phone the time at which the first of those that asked to be left alone may be asked again.
-func (g *Gateway) comeBack(err error, model string) error {
-	if !errors.Is(err, balancer.ErrNoReplica) {
-		return err
-	}
-	now, snap := g.Room.Now(), g.Room.Snapshot()
-	var soonest time.Duration
-	for _, i := range snap.Pool(model) {
-		v := &snap.Views[i]
-		wait := v.LeaveAlone.Sub(now)
-		if up := v.State == balancer.Ready || v.State == balancer.Suspect; up && wait > 0 && (soonest == 0 || wait < soonest) {
-			soonest = wait
-		}
-	}
-	if soonest == 0 {
-		return err
-	}
-	return &restingError{soonest: soonest, err: err}
 }
 
 // free reports whether a failure costs the request no attempt: the phone was lost, or never began.

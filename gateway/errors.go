@@ -25,6 +25,27 @@ var (
 	errCallerGone = errors.New("the caller has gone")
 )
 
+// retryError is an error with the time after which the same request may find a phone.
+type retryError struct {
+	error
+	after time.Duration
+}
+
+// Unwrap returns the error without the time.
+func (e *retryError) Unwrap() error { return e.error }
+
+// withRetry adds to an error of a full or absent fleet when that may change, as far as anybody knows.
+func (g *Gateway) withRetry(err error, t balancer.Ticket) error {
+	for _, fleet := range []error{errQueueFull, balancer.ErrPatience, balancer.ErrNoReplica} {
+		if errors.Is(err, fleet) {
+			if after := g.Room.ComesFree(t); after > 0 {
+				return &retryError{err, after}
+			}
+		}
+	}
+	return err
+}
+
 // attemptError is a request that failed on its phones.
 type attemptError struct {
 	last     relay.Result
@@ -39,20 +60,6 @@ func (e *attemptError) Error() string {
 // Unwrap returns the last attempt's cause.
 func (e *attemptError) Unwrap() error { return e.last.Err }
 
-// restingError is a pool whose phones are there, but all asked to be left alone.
-type restingError struct {
-	soonest time.Duration // until the first may be asked again
-	err     error
-}
-
-// Error implements error.
-func (e *restingError) Error() string {
-	return fmt.Sprintf("%v: the first phone may be asked again in %v", e.err, e.soonest)
-}
-
-// Unwrap returns the cause.
-func (e *restingError) Unwrap() error { return e.err }
-
 // verdict is what an error means: the answer, and its place in the books.
 type verdict struct {
 	public  *openai.Error // nil: nobody is left to tell
@@ -60,12 +67,22 @@ type verdict struct {
 	noRetry bool // our own tries are spent; the SDK's would only multiply them
 }
 
-// judge is the one table from errors to answers. Anything it does not know is our bug: a fixed text, and the cause in the log.
+// judge says what an error means, and when to come back where somebody knows.
 func judge(err error) verdict {
+	v := verdictOf(err)
+	var retry *retryError
+	if errors.As(err, &retry) && v.public != nil {
+		v.public.RetryAfter = retry.after
+	}
+	return v
+}
+
+// verdictOf is the one table from errors to answers. Anything it does not know is our bug: a fixed text, and the cause in the log.
+func verdictOf(err error) verdict {
 	var public *openai.Error
 	var exceeded *limit.Exceeded
 	var attempts *attemptError
-	var resting *restingError
+	var retry *retryError
 	switch {
 	case errors.Is(err, errCallerGone), errors.Is(err, context.Canceled):
 		return verdict{outcome: account.Cancelled}
@@ -85,8 +102,8 @@ func judge(err error) verdict {
 		return verdict{public: openai.Overloaded(retryFull, "Too many requests are waiting for this model. Try again shortly, or add phones."), outcome: account.RefusedFull}
 	case errors.Is(err, balancer.ErrPatience):
 		return verdict{public: openai.Overloaded(retryBusy, "All phones of this model stayed busy for as long as a request of this class waits. Try again, or add phones."), outcome: account.RefusedFull}
-	case errors.As(err, &resting):
-		return verdict{public: openai.Overloaded(resting.soonest, allResting), outcome: account.NoReplica}
+	case errors.Is(err, balancer.ErrNoReplica) && errors.As(err, &retry):
+		return verdict{public: openai.Overloaded(retry.after, allResting), outcome: account.NoReplica}
 	case errors.Is(err, balancer.ErrNoReplica):
 		return verdict{public: openai.Overloaded(retryAway, "No phone that serves this model is reachable now. They are probed every few seconds; try again shortly."), outcome: account.NoReplica}
 	case errors.Is(err, balancer.ErrHopeless):

@@ -141,7 +141,7 @@ func TestCoolingOfAPrefill(t *testing.T) {
 }
 
 // The caller hears when the first of the phones that asked to be left alone may be asked again.
-func TestComeBack(t *testing.T) {
+func TestWithRetry(t *testing.T) {
 	t.Parallel()
 	view := func(id balancer.ReplicaID, s balancer.State, alone time.Duration) balancer.View {
 		return balancer.View{Replica: balancer.Replica{ID: id, Model: "m", Slots: 1}, State: s, LeaveAlone: roomTime.Add(alone)}
@@ -164,18 +164,18 @@ func TestComeBack(t *testing.T) {
 			t.Parallel()
 			g := newGateway(t)
 			g.Room = roomOf(t, tt.views...)
-			err := g.comeBack(balancer.ErrNoReplica, "m")
-			var resting *restingError
-			if errors.As(err, &resting) != (tt.want > 0) || !errors.Is(err, balancer.ErrNoReplica) {
+			err := g.withRetry(balancer.ErrNoReplica, balancer.Ticket{Model: "m", PromptTokens: 10, OutputTokens: 10, Slots: 1})
+			var retry *retryError
+			if errors.As(err, &retry) != (tt.want > 0) || !errors.Is(err, balancer.ErrNoReplica) {
 				t.Fatalf("got %v, want a wait: %t", err, tt.want > 0)
 			}
 			const late = 5 * time.Second // of a loaded machine
-			if tt.want > 0 && (resting.soonest > tt.want || resting.soonest < tt.want-late) {
-				t.Errorf("got %v, want %v", resting.soonest, tt.want)
+			if tt.want > 0 && (retry.after > tt.want || retry.after < tt.want-late) {
+				t.Errorf("got %v, want %v", retry.after, tt.want)
 			}
 		})
 	}
-	if err := newGateway(t).comeBack(balancer.ErrPatience, "m"); !errors.Is(err, balancer.ErrPatience) {
+	if err := newGateway(t).withRetry(errDeadline, balancer.Ticket{Model: "m"}); err != errDeadline {
 		t.Errorf("got %v, want other errors as they are", err)
 	}
 }

@@ -47,11 +47,12 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, ep openai.Endpoi
 
 	claim, err := g.admit(ctx, w.Header(), who, head, ticket)
 	if err != nil {
-		g.refuse(w, r, start, rec, err)
+		g.refuse(w, r, start, rec, g.withRetry(err, ticket))
 		return
 	}
 	out := relay.NewDelivery(w, head, model.ID, start, g.cfg.Clocks)
 	run := g.answer(ctx, claim, out, plan{head: head, model: model})
+	run.err = g.withRetry(run.err, ticket)
 	g.tell(out, run)
 	claim.End(ctx, run.attempt, run.settlement(ticket))
 	g.Book.Finish(ctx, run.record(rec, start))
@@ -207,15 +208,19 @@ func (g *Gateway) answer(ctx context.Context, claim *balancer.Claim, out *relay.
 
 // status is the comment a waiting caller reads.
 func status(s balancer.Status, out *relay.Delivery) string {
+	on := ""
+	if s.Replica != "" {
+		on = ", on " + string(s.Replica)
+	}
 	switch done, total := out.Progress(); {
 	case s.Waiting && s.Predicted > 0:
 		return fmt.Sprintf("queued, %d ahead, about %s to go", s.Position, s.Predicted.Round(time.Second))
 	case s.Waiting:
 		return fmt.Sprintf("queued, %d ahead", s.Position)
 	case total > 0 && done < total:
-		return fmt.Sprintf("reading the prompt, %d of %d tokens", done, total)
+		return fmt.Sprintf("reading the prompt, %d of %d tokens%s", done, total, on)
 	default:
-		return "working"
+		return "working" + on
 	}
 }
 

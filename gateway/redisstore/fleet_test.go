@@ -102,7 +102,7 @@ func TestSetHealthComparesAndSets(t *testing.T) {
 		want := read
 		want.State, want.Reason, want.Since = balancer.Suspect, "no answer", time.UnixMilli(1_700_000_000_001)
 		want.LeaveAlone, want.LastGood = time.UnixMilli(1_700_000_000_002), time.UnixMilli(1_700_000_000_003)
-		want.Misses, want.Failures = 2, 3
+		want.Misses, want.Failures, want.Busy = 2, 3, 4
 		if ok, err := s.SetHealth(t.Context(), "a", want); !ok || err != nil {
 			t.Fatalf("SetHealth: %v, %v", ok, err)
 		}

@@ -32,7 +32,7 @@ func (s *Store) Health(ctx context.Context, id balancer.ReplicaID) (health.Recor
 	err := s.call(ctx, "health", func(ctx context.Context) error {
 		var err error
 		fields, err = s.client.HMGet(ctx, s.keys.replica(string(id)), "gen", "version", "state", "reason", "since", "until", "misses",
-			"failures", "good").Result()
+			"failures", "busy", "good").Result()
 		return err
 	})
 	if err != nil || fields[0] == nil {
@@ -48,6 +48,7 @@ func (s *Store) Health(ctx context.Context, id balancer.ReplicaID) (health.Recor
 		LeaveAlone: fromMillis(r.number()),
 		Misses:     int(r.number()),
 		Failures:   int(r.number()),
+		Busy:       int(r.number()),
 		LastGood:   fromMillis(r.number()),
 	}
 	if r.err != nil {
@@ -59,7 +60,7 @@ func (s *Store) Health(ctx context.Context, id balancer.ReplicaID) (health.Recor
 // SetHealth implements health.Store. Record.LeaveAlone is compared with the server's clock: gateways should keep theirs within a second of it.
 func (s *Store) SetHealth(ctx context.Context, id balancer.ReplicaID, r health.Record) (bool, error) {
 	return s.evalFlag(ctx, s.scripts.setHealth, string(id), r.Generation, r.Version, r.State.String(), clip(r.Reason), millis(r.Since),
-		millis(r.LeaveAlone), r.Misses, r.Failures, millis(r.LastGood))
+		millis(r.LeaveAlone), r.Misses, r.Failures, r.Busy, millis(r.LastGood))
 }
 
 func clip(reason string) string { return strings.ToValidUTF8(reason[:min(len(reason), maxReason)], "") }

@@ -21,7 +21,7 @@ for i = 1, #ARGV, 10 do
     redis.call('SET', P .. 'gen', int(gen))
     redis.call('HSET', key, 'digest', digest, 'model', ARGV[i + 2], 'engine', ARGV[i + 3], 'slots', ARGV[i + 4], 'context', ARGV[i + 5],
       'ends', ARGV[i + 6], 'prefill', ARGV[i + 7], 'decode', ARGV[i + 8], 'rank', ARGV[i + 9], 'gen', int(gen), 'version', '0',
-      'state', 'joining', 'reason', '', 'since', int(now), 'until', '0', 'misses', '0', 'failures', '0', 'good', '0')
+      'state', 'joining', 'reason', '', 'since', int(now), 'until', '0', 'misses', '0', 'failures', '0', 'busy', '0', 'good', '0')
     redis.call('SADD', P .. 'reps', id)
     redis.call('ZADD', P .. 'due', int(now), id)
     redis.call('ZREM', P .. 'wake', id)
