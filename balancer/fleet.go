@@ -1,6 +1,7 @@
 package balancer
 
 import (
+	"maps"
 	"slices"
 	"time"
 )
@@ -30,9 +31,7 @@ func NewFleet(r Rules, s *Snapshot) *Fleet {
 		slots:  make(map[string]int),
 		queued: make(map[string]int, len(s.Queued)),
 	}
-	for model, n := range s.Queued {
-		f.queued[model] = n
-	}
+	maps.Copy(f.queued, s.Queued)
 	for model, pool := range s.byModel {
 		base := r.poolPrior(s, pool)
 		for _, i := range pool {

@@ -1,5 +1,7 @@
 package balancer
 
+import "slices"
+
 import "time"
 
 // Ticket is a request as the balancer sees it: seconds and tokens, never the body.
@@ -24,12 +26,7 @@ func (t *Ticket) Order() float64 { return float64(t.Arrived.UnixMilli()) }
 
 // HasTried reports whether id has failed this ticket before.
 func (t *Ticket) HasTried(id ReplicaID) bool {
-	for _, tried := range t.Tried {
-		if tried == id {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(t.Tried, id)
 }
 
 // Lease is the right to use slots of one replica for one ticket. ID is the fencing token: random, new with every grant.

@@ -175,7 +175,7 @@ func TestWithRetry(t *testing.T) {
 			}
 		})
 	}
-	if err := newGateway(t).withRetry(errDeadline, balancer.Ticket{Model: "m"}); err != errDeadline {
+	if err := newGateway(t).withRetry(errDeadline, balancer.Ticket{Model: "m"}); !errors.Is(err, errDeadline) {
 		t.Errorf("got %v, want other errors as they are", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/bits"
 	"mime"
 	"net/http"
@@ -110,9 +111,7 @@ func (j Job) request(ctx context.Context) (*http.Request, error) {
 	if err != nil {
 		return nil, fmt.Errorf("request to phone: %w", err)
 	}
-	for name, values := range e.Header {
-		req.Header[name] = values
-	}
+	maps.Copy(req.Header, e.Header)
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "phonebank")
 	if e.Key != "" {

@@ -10,6 +10,7 @@ import (
 	"net/http/httptrace"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -485,16 +486,17 @@ func TestAttemptTriesAFreshConnectionOnce(t *testing.T) {
 func TestAttemptKnowsThatAHungHandshakeReachedNobody(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		dials, over := 0, make(chan struct{})
+		var dials atomic.Int32
+		over := make(chan struct{})
 		defer close(over)
 		transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
-			dials++
+			dials.Add(1)
 			<-over
 			return nil, &DialError{Handshake: true, Err: context.DeadlineExceeded}
 		}}
 		res, _ := attempt(t, transport, streamed)
-		if res.Kind != Silent || res.Phase != Connecting || dials != 2 || res.Total != 60*time.Second {
-			t.Errorf("got %v in phase %d after %d dials and %v, want silent, connecting, 2, 1m0s", res.Kind, res.Phase, dials, res.Total)
+		if res.Kind != Silent || res.Phase != Connecting || dials.Load() != 2 || res.Total != 60*time.Second {
+			t.Errorf("got %v in phase %d after %d dials and %v, want silent, connecting, 2, 1m0s", res.Kind, res.Phase, dials.Load(), res.Total)
 		}
 	})
 }

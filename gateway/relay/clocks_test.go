@@ -86,7 +86,7 @@ func TestKeepAlive(t *testing.T) {
 		if d.Committed() {
 			t.Error("committed before the first comment")
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		expect("after 10 s", 1)
 		time.Sleep(20 * time.Second)
 		expect("after 30 s", 2)
