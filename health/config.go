@@ -14,7 +14,7 @@ type Config struct {
 	Pause    time.Duration
 	MaxPause time.Duration
 
-	LeaveAlone    time.Duration // for a busy phone that did not say for how long [5s]
+	LeaveAlone    time.Duration // for a busy phone that did not say for how long [5s]; doubles each time until it has served
 	MinLeaveAlone time.Duration // the least a busy phone is left alone [1s]
 	MaxLeaveAlone time.Duration // the most, whatever it said [2m]
 
@@ -68,20 +68,18 @@ func (c Config) pause(failures int) time.Duration {
 	if over < 0 {
 		return 0
 	}
-	d := c.Pause
-	for range over {
-		if d >= c.MaxPause {
-			break
-		}
-		d *= 2
-	}
-	return min(d, c.MaxPause)
+	return doubled(c.Pause, over, c.MaxPause)
 }
 
-// leaveAlone bounds what a busy phone asked for.
-func (c Config) leaveAlone(asked time.Duration) time.Duration {
-	if asked <= 0 {
-		asked = c.LeaveAlone
+// doubled is d doubled n times, at most most.
+func doubled(d time.Duration, n int, most time.Duration) time.Duration {
+	for ; n > 0 && d < most; n-- {
+		d *= 2
 	}
+	return min(d, most)
+}
+
+// bound keeps what a busy phone asked for within reason.
+func (c Config) bound(asked time.Duration) time.Duration {
 	return min(max(asked, c.MinLeaveAlone), c.MaxLeaveAlone)
 }

@@ -17,6 +17,7 @@ type Record struct {
 	LeaveAlone time.Time // no work before this, because the phone said so
 	Misses     int       // probes in a row without an answer
 	Failures   int       // attempts in a row that counted against the phone
+	Busy       int       // times in a row that it was busy and did not say for how long
 	LastGood   time.Time // last success of a probe or an attempt
 }
 

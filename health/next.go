@@ -19,9 +19,7 @@ func Next(r Record, e Evidence, c Config) Record {
 		r.LastGood = e.At // also when it lies far ahead: the shared clock was set back
 	}
 	if e.Kind == Busy || e.Kind == ProbeBusy {
-		if until := e.At.Add(c.leaveAlone(e.LeaveAlone)); until.After(r.LeaveAlone) {
-			r.LeaveAlone = until
-		}
+		r = leftAlone(r, e, c)
 	}
 	if r.State == balancer.Draining {
 		return r
@@ -54,6 +52,22 @@ func Next(r Record, e Evidence, c Config) Record {
 	return r
 }
 
+// leftAlone: no work for a while. A phone that does not say for how long is left alone longer each time, until it has served again: one
+// that turns everything away at once would else look like the idlest of all. Several requests turned away together count as one.
+func leftAlone(r Record, e Evidence, c Config) Record {
+	wait := e.LeaveAlone
+	if wait <= 0 {
+		if !e.At.Before(r.LeaveAlone) {
+			r.Busy++
+		}
+		wait = doubled(c.LeaveAlone, r.Busy-1, c.MaxLeaveAlone)
+	}
+	if until := e.At.Add(c.bound(wait)); until.After(r.LeaveAlone) {
+		r.LeaveAlone = until
+	}
+	return r
+}
+
 // alive: a step towards ready, unless the phone's failures ask for a pause first.
 func alive(r Record, e Evidence, c Config) Record {
 	r.Misses = 0
@@ -71,7 +85,7 @@ func alive(r Record, e Evidence, c Config) Record {
 
 // served: proof of work. A phone that is down becomes suspect only: the answer may have begun before it went down.
 func served(r Record, e Evidence) Record {
-	r.Misses, r.Failures = 0, 0
+	r.Misses, r.Failures, r.Busy = 0, 0, 0
 	if r.State == balancer.Down {
 		return enter(r, balancer.Suspect, e.At, "back, to be proved")
 	}

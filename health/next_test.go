@@ -180,6 +180,30 @@ func TestNextBoundsLeaveAlone(t *testing.T) {
 	}
 }
 
+// Case: a phone answers 503 within milliseconds, for ever. It is left alone longer each time, however well its probes do, until it has served.
+func TestAlwaysBusyIsLeftAloneLonger(t *testing.T) {
+	t.Parallel()
+	r, at := Record{State: balancer.Ready}, epoch
+	for _, want := range []time.Duration{5, 10, 20, 40, 80, 120, 120} {
+		for range 3 { // requests turned away together count as one
+			r = Next(r, Evidence{Kind: Busy, At: at}, Config{})
+		}
+		if got := r.LeaveAlone.Sub(at); got != want*time.Second {
+			t.Errorf("left alone for %v, want %v", got, want*time.Second)
+		}
+		r = Next(r, Evidence{Kind: Alive, At: at}, Config{})
+		at = r.LeaveAlone
+	}
+	said := Next(r, Evidence{Kind: Busy, At: at, LeaveAlone: 3 * time.Second}, Config{})
+	if got := said.LeaveAlone.Sub(at); got != 3*time.Second || said.Busy != r.Busy {
+		t.Errorf("a phone that says for how long: %v, %d times busy, want 3s, %d", got, said.Busy, r.Busy)
+	}
+	r = Next(Next(r, Evidence{Kind: Served, At: at}, Config{}), Evidence{Kind: Busy, At: at}, Config{})
+	if got := r.LeaveAlone.Sub(at); got != 5*time.Second {
+		t.Errorf("after it has served: %v, want 5s", got)
+	}
+}
+
 // Whatever has happened, a phone whose probes are answered again is ready within a bounded time, without anybody's help.
 func TestEveryHistoryHasAWayBack(t *testing.T) {
 	t.Parallel()

@@ -130,12 +130,12 @@ func TestProberFindsARefusedKey(t *testing.T) {
 		if got := r.store.get(id).Reason; !strings.Contains(got, "refuses its key") || strings.Contains(got, "secret") {
 			t.Errorf("reason: got %q", got)
 		}
-		if r.logs.count("phone is down") != 1 {
+		if r.logs.count("state=down") != 1 {
 			t.Error("want one warning")
 		}
 		time.Sleep(time.Minute)
 		r.wants(t, balancer.Down)
-		if r.logs.count("phone is down") != 1 {
+		if r.logs.count("state=down") != 1 {
 			t.Error("want no second warning")
 		}
 		r.phone.says(status(200, healthy))

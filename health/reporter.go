@@ -130,7 +130,7 @@ func (p *Reporter) remember(id balancer.ReplicaID, r Record, e Evidence) {
 	if s.generation != r.Generation {
 		s = sighting{generation: r.Generation}
 	}
-	s.settled = r.State == balancer.Ready && r.Misses == 0 && r.Failures == 0
+	s.settled = r.State == balancer.Ready && r.Misses == 0 && r.Failures == 0 && r.Busy == 0
 	s.written = r.LastGood
 	if e.good() && e.At.After(s.good) {
 		s.good = e.At

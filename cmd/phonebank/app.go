@@ -224,12 +224,14 @@ func serve(s *http.Server, l net.Listener) error {
 	return nil
 }
 
-// stop drains the listeners.
+// stop drains the listeners. The public one stays open while requests run, so that probes and callers are told, and not just turned away.
 func (a *app) stop(ctx context.Context, cut context.CancelCauseFunc) error {
 	a.gateway.Stop()
-	a.log.Info("stopping", "drain_timeout", a.cfg.DrainTimeout)
+	a.public.SetKeepAlivesEnabled(false)
+	a.log.Info("stopping", "drain_timeout", a.cfg.DrainTimeout.String())
 	drain, cancel := context.WithTimeout(ctx, a.cfg.DrainTimeout)
 	defer cancel()
+	a.awaitIdle(drain)
 	err := a.public.Shutdown(drain)
 	if err != nil {
 		const grace = 5 * time.Second // for the error events of what is cut now
@@ -242,6 +244,22 @@ func (a *app) stop(ctx context.Context, cut context.CancelCauseFunc) error {
 	defer cancelAdmin()
 	_ = a.admin.Shutdown(quick) // a scrape or a profile may be cut
 	return err
+}
+
+// awaitIdle waits until no accepted request is left, or ctx ends.
+func (a *app) awaitIdle(ctx context.Context) {
+	poll := time.NewTicker(50 * time.Millisecond)
+	defer poll.Stop()
+	for {
+		if waiting, running := a.room.Load(); waiting+running == 0 {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-poll.C:
+		}
+	}
 }
 
 // release lets go of everything newApp opened.

@@ -28,7 +28,7 @@ type cli struct {
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	exitOnSecondSignal()
 
 	var c cli
 	parser := kong.Must(&c,
@@ -44,6 +44,18 @@ func main() {
 		fmt.Fprintln(os.Stderr, "phonebank:", err)
 		os.Exit(1)
 	}
+}
+
+// exitOnSecondSignal ends the process at once when it is told to stop for the second time, however soon that comes after the first. Its
+// goroutine lives as long as the process.
+func exitOnSecondSignal() {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-signals
+		<-signals
+		os.Exit(1)
+	}()
 }
 
 // version is what the build says of itself.

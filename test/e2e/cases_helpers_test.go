@@ -186,13 +186,12 @@ func (w *world) waitIdle(t *testing.T, within time.Duration) {
 
 // logLine is one line of the gateway's log.
 type logLine struct {
-	Msg, Replica, Reason, Outcome, Before string
-	RequestID                             string `json:"request_id"`
-	FailedAttempts                        string `json:"failed_attempts"`
-	Status, Attempts                      int
-	TokensIn                              int `json:"tokens_in"`
-	TokensOut                             int `json:"tokens_out"`
-	Error                                 string
+	Msg, Replica, State, Reason, Outcome, Error string
+	Status, Attempts                            int
+	RequestID                                   string `json:"request_id"`
+	FailedAttempts                              string `json:"failed_attempts"`
+	TokensIn                                    int    `json:"tokens_in"`
+	TokensOut                                   int    `json:"tokens_out"`
 }
 
 func (w *world) lines() []logLine {
@@ -228,10 +227,10 @@ func (w *world) record(t *testing.T, id string) logLine {
 	return found
 }
 
-// logged reports whether a line with that message about a phone gives a reason.
-func (w *world) logged(msg string, p *fakephone.Phone) bool {
+// logged reports whether the log tells that a phone went to a state, and why.
+func (w *world) logged(state string, p *fakephone.Phone) bool {
 	return slices.ContainsFunc(w.lines(), func(l logLine) bool {
-		return l.Msg == msg && l.Replica == p.Config().ID && l.Reason != ""
+		return l.Msg == "phone changed state" && l.State == state && l.Replica == p.Config().ID && l.Reason != ""
 	})
 }
 

@@ -289,7 +289,7 @@ func TestUsageIsMeteredUnasked(t *testing.T) {
 // A waiting caller hears comments that no SDK takes for an event: in the queue, in the prefill and in the middle of the answer.
 func TestCommentsKeepASilentStreamAlive(t *testing.T) {
 	t.Parallel()
-	w := start(t, harness.Options{Extra: "commit_after: 100ms\n"}, fakephone.Profile{Name: "one", Slots: 1, PrefillShortTPS: 200, DecodeTPS: 20})
+	w := start(t, harness.Options{Extra: "commit_after: 100ms\n"}, fakephone.Profile{Name: "one", Slots: 1, PrefillShortTPS: 200, DecodeTPS: 4})
 	phone := w.fleet.Phones[0]
 
 	ctx, cancel := context.WithCancel(t.Context())
@@ -298,7 +298,7 @@ func TestCommentsKeepASilentStreamAlive(t *testing.T) {
 	defer first.Body.Close()
 	waitContent(t, first.Body)
 
-	c := call{body: chatBody("Wait in the queue.", 3000, 40, true)}
+	c := call{body: chatBody("Wait in the queue.", 3000, 200, true)}
 	resp := w.open(t, t.Context(), c)
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
@@ -312,7 +312,7 @@ func TestCommentsKeepASilentStreamAlive(t *testing.T) {
 			line, err := lines.ReadString('\n')
 			raw.WriteString(line)
 			if err != nil {
-				t.Fatalf("no %s: %v", what, err)
+				t.Fatalf("no %s: %v; the stream so far ends in %q", what, err, raw.String()[max(0, raw.Len()-1000):])
 			}
 			if enough(line) {
 				return
@@ -324,8 +324,8 @@ func TestCommentsKeepASilentStreamAlive(t *testing.T) {
 	wait("comment in the prefill", func(l string) bool { return strings.HasPrefix(l, ": reading the prompt, ") })
 	wait("content", func(l string) bool { return strings.Contains(l, `"content":"`) })
 	setFault(t, phone, fakephone.Fault{Kind: fakephone.Freeze})
-	wait("comment in the answer", func(l string) bool { return l == ": working\n" })
-	wait("second comment in the answer", func(l string) bool { return l == ": working\n" })
+	wait("comment in the answer", func(l string) bool { return strings.HasPrefix(l, ": working") })
+	wait("second comment in the answer", func(l string) bool { return strings.HasPrefix(l, ": working") })
 	clearFault(t, phone)
 	rest, err := io.ReadAll(lines)
 	if err != nil {
