@@ -167,8 +167,9 @@ type Attempt struct {
 	Samples []Sample
 }
 
-// Requeue gives the lease back and puts the ticket in the queue with its old rank. Await again after it. An error means the shared state
-// did not answer; the claim must then be ended.
+// Requeue gives the lease back and puts the ticket in the queue with its old rank. Await again after it. When the shared state does not
+// answer the store repeats it, and the ticket waits meanwhile: what was accepted is not given up for one slow call. ErrLost means that
+// the ticket is gone; the claim must then be ended.
 func (c *Claim) Requeue(ctx context.Context, a Attempt) error {
 	f, ok := c.release(a, false)
 	if !ok {
@@ -176,10 +177,12 @@ func (c *Claim) Requeue(ctx context.Context, a Attempt) error {
 	}
 	f.Requeue = true
 	done, err := c.d.store.Finish(context.WithoutCancel(ctx), f)
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrUnavailable):
+		return nil
+	case err != nil:
 		return err
-	}
-	if !done.Known {
+	case !done.Known:
 		return ErrLost
 	}
 	c.d.kick(c.ticket.Model, &done.Heads)

@@ -238,10 +238,9 @@ func TestEndWhileTheStateIsAway(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		w.redis.Mini.SetError("LOADING away")
 		end(w.t, a)
-		if err := b.Requeue(w.t.Context(), balancer.Attempt{Failed: true}); !errors.Is(err, balancer.ErrUnavailable) {
-			w.t.Errorf("requeue: got %v, want ErrUnavailable", err)
+		if err := b.Requeue(w.t.Context(), balancer.Attempt{Failed: true}); err != nil {
+			w.t.Errorf("requeue: %v; want the accepted request to wait on", err)
 		}
-		end(w.t, b)
 		if _, running := one.room.Load(); running != 0 {
 			w.t.Errorf("%d still running", running)
 		}
@@ -252,11 +251,13 @@ func TestEndWhileTheStateIsAway(t *testing.T) {
 		if took := time.Since(back); took > 5*time.Second {
 			w.t.Errorf("granted %v after the state was back", took)
 		}
+		granted(w.t, b)
 		time.Sleep(3 * time.Second)
-		if d := w.depth("p0") + w.depth("p1"); d != 1 {
-			w.t.Errorf("%d slots occupied, want 1", d)
+		if d := w.depth("p0") + w.depth("p1"); d != 2 {
+			w.t.Errorf("%d slots occupied, want 2", d)
 		}
 		end(w.t, waiting)
+		end(w.t, b)
 	})
 }
 
@@ -456,6 +457,38 @@ func TestHoldEndsAtItsCap(t *testing.T) {
 		}
 		end(w.t, held)
 		end(w.t, busy)
+	})
+}
+
+// With no free phone left a held ticket waits its turn like any other: the phone that comes free next is its own.
+func TestHeldTicketIsNotPassedOnceAllAreBusy(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.join(phone{id: "fast", prefill: 400, decode: 45}, phone{id: "slow", prefill: 20, decode: 4})
+		g := w.start("gw1")
+		first := g.mustAdmit(g.job("t1"))
+		granted(w.t, first)
+		held := g.mustAdmit(g.job("t2")) // for fast
+		waits(w.t, held)
+		endless := g.job("t3")
+		endless.PromptTokens, endless.OutputTokens = 20, 4
+		passes := g.mustAdmit(endless)
+		if l := granted(w.t, passes); l.Replica != "slow" {
+			w.t.Fatalf("got %s, want slow", l.Replica)
+		}
+		time.Sleep(2 * time.Second) // a turn sees that nobody is free
+		if n := w.redis.Do("SCARD", "{phonebank}:h:m"); n != ":0" {
+			w.t.Errorf("%s tickets may be passed though every phone is busy", n)
+		}
+		late := g.mustAdmit(g.job("t4"))
+		end(w.t, first)
+		if l := granted(w.t, held); l.Replica != "fast" {
+			w.t.Errorf("got %s, want fast", l.Replica)
+		}
+		waits(w.t, late)
+		end(w.t, held)
+		granted(w.t, late)
+		end(w.t, late)
+		end(w.t, passes)
 	})
 }
 

@@ -79,8 +79,8 @@ func (d *Dispatcher) matchRound(ctx context.Context, h *Heads) (granted int, err
 		choice := d.cfg.Rules.Choose(d.fleet, &q.Ticket, d.nowLocked())
 		free := d.fleet.HasFree(h.Model, d.nowLocked())
 		d.mu.Unlock()
-		if !free {
-			return granted, nil // nobody behind this one can do better
+		if !free { // nobody behind this one can do better, and nobody may be passed any more
+			return granted, d.unhold(ctx, h.Tickets[i:])
 		}
 		hold := choice.Verdict != Grant // no free phone suits it: it may be passed
 		if hold && !q.HeldSince.IsZero() {
@@ -101,6 +101,19 @@ func (d *Dispatcher) matchRound(ctx context.Context, h *Heads) (granted int, err
 		d.assigned(ctx, *lease, q)
 	}
 	return granted, nil
+}
+
+// unhold lets held tickets wait their turn again.
+func (d *Dispatcher) unhold(ctx context.Context, tickets []Queued) error {
+	for i := range tickets {
+		if tickets[i].HeldSince.IsZero() {
+			continue
+		}
+		if _, err := d.store.Assign(ctx, d.cfg.Owner, tickets[i].ID, "", nil, false); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // assigned follows a grant this gateway has committed.

@@ -43,7 +43,7 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, ep openai.Endpoi
 		return
 	}
 	rec.Model, rec.Stream = model.ID, head.Stream
-	rec.Class, rec.EstimatedPrompt = ticket.Class, ticket.PromptTokens
+	rec.Class, rec.EstimatedPrompt = ticket.Class.String(), ticket.PromptTokens
 
 	claim, err := g.admit(ctx, w.Header(), who, head, ticket)
 	if err != nil {

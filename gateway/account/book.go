@@ -75,7 +75,7 @@ func line(r Record) []slog.Attr {
 		slog.String(KeyKeyID, r.KeyID),
 		slog.String(KeyModel, modelLabel(r.Model)),
 		slog.String(KeyRoute, r.Route),
-		slog.String(KeyClass, r.Class.String()),
+		slog.String(KeyClass, r.Class),
 		slog.Bool(KeyStream, r.Stream),
 		slog.Int(KeyStatus, r.Status),
 		slog.String(KeyOutcome, string(r.Outcome)),

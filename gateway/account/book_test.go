@@ -19,8 +19,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	otelprometheus "go.opentelemetry.io/otel/exporters/prometheus"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
-
-	"phonebank/balancer"
 )
 
 // desk is a book whose output can be read.
@@ -85,7 +83,7 @@ func wantSeries(t *testing.T, scrape string, want ...string) {
 
 func good() Record {
 	return Record{
-		RequestID: "req-1", KeyID: "shop", Model: "qwen", Route: "/v1/chat/completions", Class: balancer.Review, Stream: true,
+		RequestID: "req-1", KeyID: "shop", Model: "qwen", Route: "/v1/chat/completions", Class: "review", Stream: true,
 		Status: 200, Outcome: OK, PromptTokens: 7000, CachedTokens: 100, CompletionTokens: 11, EstimatedPrompt: 6800,
 		Attempts: 2, Replica: "phone-2", Kinds: []string{"offline"},
 		Queue: 1500 * time.Millisecond, FirstToken: 40 * time.Second, Total: 42 * time.Second,
@@ -154,7 +152,7 @@ func TestEveryOutcomeHasALevelAndACount(t *testing.T) {
 			}
 		}
 		scrape := d.scrape(t)
-		wantSeries(t, scrape, `phonebank_requests_total{class="guard",model="other",outcome="`+string(o)+`",route="/v1/models"} 1`)
+		wantSeries(t, scrape, `phonebank_requests_total{class="none",model="other",outcome="`+string(o)+`",route="/v1/models"} 1`)
 		if got := strings.Contains(scrape, "phonebank_request_duration_seconds_count"); got != o.worked() {
 			t.Errorf("%s: got a duration: %v, want %v", o, got, o.worked())
 		}

@@ -3,8 +3,6 @@ package account
 import (
 	"log/slog"
 	"time"
-
-	"phonebank/balancer"
 )
 
 // Outcome is how a request ended for its caller.
@@ -62,7 +60,7 @@ type Record struct {
 	KeyID     string // id of the API key; empty when nobody was authenticated
 	Model     string // a configured model; empty when the caller named none or another
 	Route     string // the route's pattern, such as /v1/chat/completions, never the path as sent
-	Class     balancer.Class
+	Class     string // guard, chat, review or batch; empty when it was refused before that was known
 	Stream    bool
 
 	Status    int // HTTP status; 499 when the caller went away before one was sent

@@ -1,20 +1,22 @@
 package account
 
 import (
+	"cmp"
 	"sync"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
-
-	"phonebank/balancer"
 )
 
 // seriesKey is what the labels of a request are made of.
 type seriesKey struct {
 	model, route string
-	class        balancer.Class
+	class        string
 	outcome      Outcome
 }
+
+// noClass is the label of requests that were refused before their class was known.
+const noClass = "none"
 
 // series are the ready-made labels of one kind of request. Making them anew took most of the time of Finish.
 type series struct {
@@ -24,7 +26,7 @@ type series struct {
 }
 
 func newSeries(k seriesKey) *series {
-	model, class, route := attribute.String("model", k.model), attribute.String("class", k.class.String()), attribute.String("route", k.route)
+	model, class, route := attribute.String("model", k.model), attribute.String("class", cmp.Or(k.class, noClass)), attribute.String("route", k.route)
 	add := func(labels ...attribute.KeyValue) []metric.AddOption {
 		return []metric.AddOption{metric.WithAttributes(labels...)}
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"phonebank/test/fakephone"
 	"phonebank/test/harness"
 	"phonebank/test/redistest"
 )
@@ -20,20 +21,22 @@ func TestFrozenRedis(t *testing.T) {
 		t.Skip("takes a minute")
 	}
 	redis := redistest.Server(t)
-	fleet := harness.StartFleet(t, 100, 20)
+	// One slow kind of phone, so that every stream outlasts the freeze.
+	slow, _ := fakephone.ProfileByName("elite-9b-lcpp")
+	fleet := harness.StartFleet(t, 100, 20, func(_ int, c *fakephone.Config) { c.Profile = slow })
 	config := fleet.Config(harness.Options{Redis: redis.URL(), Namespace: "crowd", Class: "guard", Extra: patient})
 	gateways := [2]*harness.Gateway{harness.StartGateway(t, config), harness.StartGateway(t, config)}
 	for _, g := range gateways {
 		awaitReady(t, g, 100)
 	}
 
-	// Streams that outlast the freeze: 5,000 tokens take half a minute on the common phones.
+	// 6,000 tokens at 160 a second take 37 s.
 	const streams = 60
 	long := make([]call, streams)
 	running := make([]reply, streams)
 	var streaming sync.WaitGroup
 	for i := range long {
-		long[i] = call{class: "guard", prompt: fmt.Sprintf("Long %d LENGTH=5000", i), maxTokens: 6000, stream: true}
+		long[i] = call{class: "guard", prompt: fmt.Sprintf("Long %d LENGTH=6000", i), maxTokens: 7000, stream: true}
 		streaming.Go(func() { running[i] = send(t.Context(), gateways[i%2].URL, long[i]) })
 	}
 	harness.Eventually(t, 20*time.Second, func() (bool, string) {
