@@ -3,7 +3,7 @@
 LINT    := go tool -modfile=tools/go.mod golangci-lint
 # Packages whose tests run in their own process. The others drive the built
 # binary, which the race detector of the test does not see.
-RACE     = $(shell go list ./... | grep -Ev '/test/(chaos|clients|e2e)$$')
+RACE     = $(shell go list ./... | grep -Ev '/test/(cases|chaos|clients|e2e)$$')
 FUZZTIME ?= 30s
 
 .PHONY: build test race lint fmt fuzz clients e2e bench vuln

@@ -47,6 +47,7 @@ func importTable() map[string]rule {
 		"test/chaos":     {anything: true},
 		"test/clients":   {anything: true},
 		"test/demo":      {anything: true},
+		"test/cases":     {anything: true},
 		"test/e2e":       {anything: true},
 		"test/fakephone": {anything: true},
 		"test/harness":   {anything: true},

@@ -1,5 +1,3 @@
-// Package e2e uses the built binary as applications and phones do: gateways are processes, phones are fake and misbehave on command.
-//
-// Files named cases_*_test.go keep faults that hurt other gateways. Each test is named after the guarantee it checks, not after the fault.
-// Fleets live twenty times faster than life, so clocks are short; nothing depends on how fast the machine is, only outer deadlines do.
+// Package e2e holds tests of whole fleets and whole lives: a hundred phones behind two gateways on a real Redis, phones and gateways that
+// are killed, a Redis that is frozen, gateways that stop. Single requests are in test/cases.
 package e2e

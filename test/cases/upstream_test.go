@@ -1,4 +1,4 @@
-package e2e
+package cases
 
 import (
 	"encoding/json"
@@ -88,11 +88,11 @@ func scriptedWorld(t *testing.T, o harness.Options, yaml string, profiles ...fak
 
 // topic is a request for a topic of a scripted phone, with further fields.
 func topic(name string, stream bool, fields ...string) call {
-	more := ""
+	var more strings.Builder
 	for _, f := range fields {
-		more += "," + f
+		more.WriteString("," + f)
 	}
-	return call{body: fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":%q}],"stream":%t%s}`, harness.Model, name, stream, more)}
+	return call{body: fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":%q}],"stream":%t%s}`, harness.Model, name, stream, more.String())}
 }
 
 // Fields of a topic's request.

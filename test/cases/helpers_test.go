@@ -1,4 +1,4 @@
-package e2e
+package cases
 
 import (
 	"bufio"
@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -251,9 +252,7 @@ func (c call) request(ctx context.Context, base string) (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	for name, values := range c.header {
-		req.Header[name] = values
-	}
+	maps.Copy(req.Header, c.header)
 	req.Header.Set("Content-Type", "application/json")
 	switch c.key {
 	case "":
