@@ -19,6 +19,7 @@ type Claim struct {
 	ticket     Ticket
 	admitted   bool
 	lease      *Lease
+	latest     string // id of the lease delivered last, also after it was given back
 	position   int
 	ended      bool
 	emptySince time.Time // since when the pool has had no usable phone
@@ -100,11 +101,16 @@ func (c *Claim) Admitted(p Placement) {
 // FreeListed is the most free replicas a script lists.
 const FreeListed = 16
 
-// deliverLocked hands a lease to the claim. False when it has one already or has ended.
+// deliverLocked hands a lease to the claim. False when it has another or has ended. The same lease may come twice, by notice and by poll:
+// once is enough.
 func (c *Claim) deliverLocked(l Lease) bool {
+	if l.ID == c.latest {
+		return true
+	}
 	if c.ended || c.lease != nil {
 		return false
 	}
+	c.latest = l.ID
 	l.Busy = c.d.fleet.Occupy(l.Replica, c.ticket.Slots, c.d.nowLocked().Add(l.Predicted))
 	c.lease = &l
 	c.granted <- l // release has drained it
@@ -147,8 +153,6 @@ func (c *Claim) Status() Status {
 		return Status{}
 	case c.lease != nil:
 		return Status{Replica: c.lease.Replica}
-	case c.position < 0:
-		return Status{}
 	}
 	return Status{Waiting: true, Position: c.position, Predicted: d.fleet.PredictWait(&c.ticket, c.position, d.nowLocked())}
 }

@@ -168,7 +168,7 @@ func (d *Dispatcher) pollWaiting(ctx context.Context) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for i := range waiting {
-		if c := d.claims[waiting[i].ID]; c != nil {
+		if c := d.claims[waiting[i].ID]; c != nil && places[i] >= 0 { // else it is just on its way into the queue, or out
 			c.position = places[i]
 		}
 	}
