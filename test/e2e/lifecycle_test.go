@@ -61,7 +61,7 @@ func awaitDepth(t *testing.T, g *harness.Gateway, n int) {
 func awaitNotReady(t *testing.T, g *harness.Gateway) {
 	t.Helper()
 	harness.Eventually(t, 5*time.Second, func() (bool, string) {
-		status, body := harness.Get(t, g.URL+"/readyz")
+		status, body := harness.Get(t, g.URL+"/readyz", "")
 		return status == http.StatusServiceUnavailable, fmt.Sprintf("/readyz: %d %s", status, body)
 	})
 }
@@ -88,7 +88,7 @@ func TestStopDrains(t *testing.T) {
 
 	stops.Signal(syscall.SIGTERM)
 	awaitNotReady(t, stops)
-	if status, _ := harness.Get(t, stops.URL+"/livez"); status != http.StatusOK {
+	if status, _ := harness.Get(t, stops.URL+"/livez", ""); status != http.StatusOK {
 		t.Errorf("/livez while stopping: %d, want 200", status)
 	}
 	for _, stream := range []bool{true, false} {
@@ -167,7 +167,7 @@ func TestControlPlaneUnderFullLoad(t *testing.T) {
 			if strings.HasPrefix(path, g.Admin) {
 				key = harness.AdminKey
 			}
-			if status, body := fetch(t, path, key); status != http.StatusOK {
+			if status, body := harness.Get(t, path, key); status != http.StatusOK {
 				t.Errorf("%s: %d %s", path, status, body)
 			}
 			if time.Since(start) > 200*time.Millisecond {

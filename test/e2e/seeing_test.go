@@ -15,26 +15,6 @@ import (
 	"phonebank/test/redistest"
 )
 
-// fetch is a GET with a key.
-func fetch(t *testing.T, url, key string) (int, string) {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Authorization", "Bearer "+key)
-	resp, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp.StatusCode, string(body)
-}
-
 func TestMetricsAfterTraffic(t *testing.T) {
 	t.Parallel()
 	fleet := harness.StartFleet(t, 1, 20, steady(2))
@@ -65,7 +45,7 @@ func TestMetricsAfterTraffic(t *testing.T) {
 		`phonebank_gateway_requests{phase="running"} 2`,
 	} {
 		harness.Eventually(t, 10*time.Second, func() (bool, string) {
-			status, metrics := fetch(t, g.Admin+"/metrics", harness.AdminKey)
+			status, metrics := harness.Get(t, g.Admin+"/metrics", harness.AdminKey)
 			return status == http.StatusOK && strings.Contains(metrics, "\n"+want), "no " + want
 		})
 	}
@@ -78,7 +58,7 @@ func TestPublicListenerHasNoOperatorsRoutes(t *testing.T) {
 	g := harness.StartGateway(t, fleet.Config(harness.Options{}))
 	for _, path := range []string{"/metrics", "/admin", "/admin/v1/replicas", "/debug/pprof/", "/debug/vars", "/", "/v1"} {
 		for _, key := range []string{harness.Key, harness.AdminKey} {
-			status, body := fetch(t, g.URL+path, key)
+			status, body := harness.Get(t, g.URL+path, key)
 			var e struct {
 				Error struct{ Message, Type string }
 			}
@@ -88,7 +68,7 @@ func TestPublicListenerHasNoOperatorsRoutes(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"/metrics", "/admin/v1/replicas", "/debug/pprof/"} {
-		if status, body := fetch(t, g.Admin+path, harness.Key); status != http.StatusUnauthorized {
+		if status, body := harness.Get(t, g.Admin+path, harness.Key); status != http.StatusUnauthorized {
 			t.Errorf("%s with a caller's key: %d %s, want 401", path, status, body)
 		}
 	}
@@ -134,12 +114,12 @@ func TestOneLineEachAndNoSecrets(t *testing.T) {
 		waits = append(waits, background(t, g.URL, lasting(fmt.Sprint("Long ", prompt, " ", i), 500)))
 	}
 	harness.Eventually(t, 10*time.Second, func() (bool, string) {
-		_, metrics := fetch(t, g.Admin+"/metrics", harness.AdminKey)
+		_, metrics := harness.Get(t, g.Admin+"/metrics", harness.AdminKey)
 		return strings.Contains(metrics, `phonebank_gateway_requests{phase="waiting"} 1`), "nothing waits"
 	})
 	shared := dump(t, redis)
-	_, metrics := fetch(t, g.Admin+"/metrics", harness.AdminKey)
-	_, table := fetch(t, g.Admin+"/admin/v1/replicas", harness.AdminKey)
+	_, metrics := harness.Get(t, g.Admin+"/metrics", harness.AdminKey)
+	_, table := harness.Get(t, g.Admin+"/admin/v1/replicas", harness.AdminKey)
 	for _, wait := range waits {
 		note(wait())
 	}

@@ -110,7 +110,7 @@ func dribble(t *testing.T, g *harness.Gateway) {
 // resident is the memory of a gateway in bytes, by its own metrics.
 func resident(t *testing.T, g *harness.Gateway) int64 {
 	t.Helper()
-	_, metrics := fetch(t, g.Admin+"/metrics", harness.AdminKey)
+	_, metrics := harness.Get(t, g.Admin+"/metrics", harness.AdminKey)
 	for line := range strings.Lines(metrics) {
 		if value, ok := strings.CutPrefix(line, "process_resident_memory_bytes "); ok {
 			n, err := strconv.ParseFloat(strings.TrimSpace(value), 64)

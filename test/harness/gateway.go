@@ -122,10 +122,17 @@ func (g *Gateway) Signal(s os.Signal) { _ = g.cmd.Process.Signal(s) }
 // Done is closed when the process has ended.
 func (g *Gateway) Done() <-chan struct{} { return g.done }
 
-// Get fetches an address and returns status and body.
-func Get(t testing.TB, url string) (int, string) {
+// Get fetches an address with a key, if it is not empty, and returns status and body.
+func Get(t testing.TB, url, key string) (int, string) {
 	t.Helper()
-	resp, err := http.Get(url)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if key != "" {
+		req.Header.Set("Authorization", "Bearer "+key)
+	}
+	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
