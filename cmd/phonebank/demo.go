@@ -101,7 +101,8 @@ func (c *demoCmd) config(phones []*fakephone.Phone) *Config {
 		cfg.Replicas = append(cfg.Replicas, Replica{
 			ID: pc.ID, URL: p.URL(), Model: demoModel, Engine: "llama.cpp", Slots: pc.Slots, Context: pc.Context,
 			Key: Secret(pc.Key), TLS: TLSConfig{Pin: p.PinSHA256()},
-			Prior: Prior{PrefillTPS: 60 * c.Speed, DecodeTPS: 9 * c.Speed}, // what the phones really do is for the gateway to learn
+			// As whoever runs the fleet would have measured cold phones; how hot ones do is for the gateway to learn.
+			Prior: Prior{PrefillTPS: pc.Profile.PrefillShortTPS * c.Speed, DecodeTPS: pc.Profile.DecodeTPS * c.Speed / float64(pc.Slots)},
 		})
 	}
 	cfg.resolve()
@@ -149,6 +150,7 @@ Ctrl-C stops it.
 func (c *demoCmd) once(ctx context.Context, base string, phones []*fakephone.Phone) error {
 	show := &demo.Show{
 		BaseURL: base, Key: c.Key, Model: demoModel, Out: os.Stdout,
+		Pause:  time.Duration(float64(4*time.Second) / c.Speed), // the fastest phone needs 15 s of its life
 		Expect: func(body []byte) string { return fakephone.Answer("/v1/chat/completions", body) },
 		Reading: func(text string) (busy []string) {
 			for _, p := range phones {

@@ -21,7 +21,9 @@ type Show struct {
 	// Reading names the phones that are busy with a request whose body contains text, and Kill kills one.
 	Reading func(text string) []string
 	Kill    func(phone string)
-	Out     io.Writer
+	// Pause is how long the doomed phone may read before it is killed: less than it needs.
+	Pause time.Duration
+	Out   io.Writer
 
 	mu    sync.Mutex // guards Out
 	start time.Time
@@ -65,24 +67,25 @@ func filler(n int) string {
 
 // assassinate waits until a phone has begun to read the review, lets it read on for a moment, and kills it.
 func (s *Show) assassinate(ctx context.Context, marker string) error {
-	poll := time.NewTicker(20 * time.Millisecond)
+	poll := time.NewTicker(5 * time.Millisecond)
 	defer poll.Stop()
-	for seen := 0; ; {
+	var since time.Time // when the phone was first seen to read
+	for {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-poll.C:
 		}
 		phones := s.Reading(marker)
-		if len(phones) == 0 {
-			continue
+		switch {
+		case len(phones) == 0:
+		case since.IsZero():
+			since = time.Now()
+		case time.Since(since) >= s.Pause:
+			s.say("show", "killing "+phones[0]+", which is reading the review")
+			s.Kill(phones[0])
+			return nil
 		}
-		if seen++; seen < 10 {
-			continue
-		}
-		s.say("show", "killing "+phones[0]+", which is reading the review")
-		s.Kill(phones[0])
-		return nil
 	}
 }
 
