@@ -33,6 +33,7 @@ type reply struct {
 	failure string // message of an error event or error body
 	header  http.Header
 	err     error // of the transport
+	sent    time.Time
 	took    time.Duration
 }
 
@@ -71,7 +72,7 @@ var client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 2000, 
 func send(ctx context.Context, base string, c call) reply {
 	start := time.Now()
 	r := exchange(ctx, base, c)
-	r.took = time.Since(start)
+	r.sent, r.took = start, time.Since(start)
 	return r
 }
 

@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -44,31 +43,23 @@ func TestFrozenRedis(t *testing.T) {
 		return n >= streams, fmt.Sprintf("%d of %d streams run", n, streams)
 	})
 
+	// The usual mix over half a minute: a part of it before the freeze, most of it during, the rest after.
 	const freeze = 20 * time.Second
-	frozenAt := time.Now()
-	redis.Freeze()
-	refused, slowest := knock(t, gateways, freeze)
-	redis.Thaw()
-	t.Logf("frozen for %v: %d new requests, all 503, the slowest after %v", time.Since(frozenAt).Round(time.Millisecond), refused, slowest.Round(time.Millisecond))
+	var frozen, thawed time.Time
+	var thaw sync.WaitGroup
+	calls := mix(1000, 4)
+	replies := volley(t.Context(), calls, 30*time.Second, []string{gateways[0].URL, gateways[1].URL}, map[int]func(){150: func() {
+		frozen = time.Now()
+		redis.Freeze()
+		thaw.Go(func() {
+			<-time.NewTimer(freeze).C
+			redis.Thaw()
+			thawed = time.Now()
+		})
+	}})
+	thaw.Wait()
+	checkFreeze(t, calls, replies, frozen, thawed)
 
-	// The first seconds after the thaw are when everything that had not beaten for so long would be reaped.
-	after := make([]call, 200)
-	replies := make([]reply, len(after))
-	var wg sync.WaitGroup
-	harness.Eventually(t, 10*time.Second, func() (bool, string) {
-		r := send(t.Context(), gateways[0].URL, call{class: "guard", prompt: "Back?", maxTokens: 64})
-		return r.status == http.StatusOK, r.String()
-	})
-	for i := range after {
-		after[i] = call{class: "guard", prompt: fmt.Sprintf("After %d", i), maxTokens: 64, stream: i%2 == 0}
-		wg.Go(func() { replies[i] = send(t.Context(), gateways[0].URL, after[i]) })
-	}
-	wg.Wait()
-	for i, r := range replies {
-		if !r.right(after[i]) {
-			t.Errorf("request %d after the freeze: %v", i, r)
-		}
-	}
 	streaming.Wait()
 	for i, r := range running {
 		if !r.right(long[i]) {
@@ -89,27 +80,37 @@ func TestFrozenRedis(t *testing.T) {
 	})
 }
 
-// knock sends new requests while Redis is frozen and wants each refused at once.
-func knock(t *testing.T, gateways [2]*harness.Gateway, during time.Duration) (refused int, slowest time.Duration) {
+// checkFreeze wants every request that was accepted before the freeze answered right, every new one refused at once while it lasts, and
+// everything served again soon after it.
+func checkFreeze(t *testing.T, calls []call, replies []reply, frozen, thawed time.Time) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), during)
-	defer cancel()
-	poll := time.NewTicker(100 * time.Millisecond)
-	defer poll.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return refused, slowest
-		case <-poll.C:
+	const (
+		caught = time.Second     // on its way in when Redis froze, or while the breaker tries again
+		atOnce = 2 * time.Second // one call's deadline, on a loaded machine
+	)
+	var before, refused, after int
+	var slowest time.Duration
+	for i, r := range replies {
+		honest := r.status == http.StatusServiceUnavailable && r.header.Get("Retry-After") != "" && r.took < atOnce
+		switch {
+		case r.sent.After(frozen) && r.sent.Before(thawed.Add(-caught)):
+			refused++
+			slowest = max(slowest, r.took)
+			if !honest {
+				t.Errorf("request %d while frozen: %v; want 503 with Retry-After at once", i, r)
+			}
+		case r.right(calls[i]) && r.sent.Before(frozen):
+			before++
+		case r.right(calls[i]):
+			after++
+		case honest && r.sent.After(frozen.Add(-caught)) && r.sent.Before(thawed.Add(3*caught)):
+		default:
+			t.Errorf("request %d (%s, stream %v), sent %v after the freeze began: %v", i, calls[i].class, calls[i].stream, r.sent.Sub(frozen), r)
 		}
-		r := send(t.Context(), gateways[refused%2].URL, call{class: "guard", prompt: fmt.Sprintf("Frozen %d", refused), maxTokens: 16, stream: refused%4 < 2})
-		if r.status != http.StatusServiceUnavailable || r.header.Get("Retry-After") == "" {
-			t.Errorf("while frozen: %v, Retry-After %q; want 503 with one", r, r.header.Get("Retry-After"))
-		}
-		if r.took > 2*time.Second {
-			t.Errorf("while frozen: refused only after %v", r.took)
-		}
-		refused++
-		slowest = max(slowest, r.took)
 	}
+	if before == 0 || refused == 0 || after == 0 {
+		t.Errorf("%d right before, %d refused during, %d right after the freeze: want some of each", before, refused, after)
+	}
+	t.Logf("frozen for %v: %d accepted before it and right, %d refused during it (slowest %v), %d right after it",
+		thawed.Sub(frozen).Round(time.Millisecond), before, refused, slowest.Round(time.Millisecond), after)
 }
