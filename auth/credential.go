@@ -141,14 +141,3 @@ func visibleASCII(s string) bool {
 	}
 	return true
 }
-
-// Redact returns what may be shown of a credential in an error to the one who
-// sent it: the first three and last four characters of a long one, and nothing
-// of one that is short enough to be guessed from them.
-func Redact(secret string) string {
-	const minBytes = 20
-	if len(secret) < minBytes || !visibleASCII(secret) {
-		return "..."
-	}
-	return secret[:3] + "..." + secret[len(secret)-4:]
-}

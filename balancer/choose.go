@@ -20,8 +20,7 @@ const (
 // Choice is the decision for one ticket.
 type Choice struct {
 	Verdict    Verdict
-	Candidates []Candidate   // best first, all free; only with Grant
-	Best       time.Duration // predicted completion on the best replica, busy ones included; for the caller's patience
+	Candidates []Candidate // best first, all free; only with Grant
 }
 
 // Choose decides where t should run at now. It is deterministic: every gateway and the simulator choose alike on the same fleet.
@@ -43,11 +42,11 @@ func (r *Rules) Choose(f *Fleet, t *Ticket, now time.Time) Choice {
 	case c.feasible == 0:
 		return Choice{Verdict: Never}
 	case len(c.idle) == 0:
-		return Choice{Verdict: Wait, Best: c.best.p.Completion()}
+		return Choice{Verdict: Wait}
 	case r.worthHolding(f, t, &c, now):
-		return Choice{Verdict: Hold, Best: c.best.p.Completion()}
+		return Choice{Verdict: Hold}
 	}
-	return Choice{Verdict: Grant, Best: c.best.p.Completion(), Candidates: r.rank(f, t, &c)}
+	return Choice{Verdict: Grant, Candidates: r.rank(f, t, &c)}
 }
 
 // contest collects what Choose compares.

@@ -208,7 +208,7 @@ func (c *Claim) End(ctx context.Context, a Attempt, s Settlement) {
 	if !c.admitted && !leased {
 		return // refused, or without an answer: then the store ends it
 	}
-	f.Key, f.Tokens, f.Failed = c.ticket.Key, s.Tokens, s.Failed
+	f.Tokens, f.Failed = s.Tokens, s.Failed
 	c.d.finish(context.WithoutCancel(ctx), f)
 }
 

@@ -70,8 +70,7 @@ type Finish struct {
 	Samples []Sample      // what the attempt taught about the replica's speed
 	Rank    time.Duration // predicted seconds of a reference job on that replica from now on; 0 leaves it
 
-	// The rest settles the caller's token bucket; it is read only when the ticket ends.
-	Key    string
+	// The rest settles the token bucket of the ticket's key; it is read only when the ticket ends.
 	Tokens int  // really used; the reservation is known to the state
 	Failed bool // our failure: the reservation is given back whole
 }

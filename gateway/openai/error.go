@@ -12,14 +12,12 @@ const (
 	TypeInvalidRequest = "invalid_request_error"
 	TypeServer         = "server_error"
 	TypeUnavailable    = "service_unavailable_error"
-	TypeQuota          = "insufficient_quota"
 
 	CodeInvalidAPIKey   = "invalid_api_key"
 	CodeModelNotFound   = "model_not_found"
 	CodeContextExceeded = "context_length_exceeded"
 	CodeRateLimited     = "rate_limit_exceeded"
 	CodeOverloaded      = "server_is_overloaded"
-	CodeQuota           = "insufficient_quota"
 )
 
 // maxEcho bounds what an error repeats of a caller's own words.
@@ -148,12 +146,6 @@ func RateLimited(kind LimitKind, limit int, retryAfter time.Duration) *Error {
 		e.Message = fmt.Sprintf("Rate limit reached: at most %d %s per minute for this key. Please try again in %s.", limit, kind, retryAfter.Round(time.Millisecond))
 	}
 	return e
-}
-
-// QuotaExceeded is 429 for a spent budget. Retrying does not help.
-func QuotaExceeded() *Error {
-	return &Error{Status: http.StatusTooManyRequests, Type: TypeQuota, Code: CodeQuota,
-		Message: "This key has used up its budget. Ask the operator of this gateway to raise it."}
 }
 
 // Overloaded is 503: the fleet is full or away, and the caller did nothing wrong.

@@ -53,7 +53,6 @@ func TestErrorConstructors(t *testing.T) {
 		{RateLimited(LimitRequests, 5, time.Second), 429, "requests", "rate_limit_exceeded", time.Second},
 		{RateLimited(LimitTokens, 5, time.Second), 429, "tokens", "rate_limit_exceeded", time.Second},
 		{RateLimited(LimitConcurrent, 5, time.Second), 429, "requests", "rate_limit_exceeded", time.Second},
-		{QuotaExceeded(), 429, "insufficient_quota", "insufficient_quota", 0},
 		{Timeout("late"), 504, "server_error", "deadline_exceeded", 0},
 		{BadGateway("broken"), 502, "server_error", "bad_gateway", 0},
 		{Internal(), 500, "server_error", "", 0},

@@ -88,7 +88,7 @@ func parseOffer(text string) (balancer.Lease, error) {
 	}, nil
 }
 
-// Finish implements balancer.Store. The ticket's own key is settled, whatever Finish.Key says. Without a lease it ends the ticket in any
+// Finish implements balancer.Store. Without a lease it ends the ticket in any
 // state, so a caller that has gone need not know whether it still waited. After ErrUnavailable the store repeats it on its own.
 func (s *Store) Finish(ctx context.Context, f balancer.Finish) (balancer.Finished, error) {
 	s.owed.clear(f.Ticket)

@@ -47,7 +47,6 @@ func StartGateway(t testing.TB, config string) *Gateway {
 	serving := make(chan struct{})
 	go g.follow(stderr, serving)
 	t.Cleanup(func() {
-		g.Thaw()
 		g.Kill()
 		if t.Failed() {
 			t.Logf("log of the gateway at %s:\n%s", g.URL, g.tail())
@@ -102,12 +101,6 @@ func (g *Gateway) Kill() {
 	_ = g.cmd.Process.Kill() // gone already is fine
 	<-g.done
 }
-
-// Freeze stops the process without ending it.
-func (g *Gateway) Freeze() { _ = g.cmd.Process.Signal(syscall.SIGSTOP) }
-
-// Thaw lets a frozen process go on.
-func (g *Gateway) Thaw() { _ = g.cmd.Process.Signal(syscall.SIGCONT) }
 
 // Stop is SIGTERM; it returns the process's error when it has ended.
 func (g *Gateway) Stop() error {
